@@ -14,6 +14,7 @@ from autosched import backend, config, device_types, formatting, gpu_probe, gpus
 from autosched.api import daemon_address
 from autosched.api.connection import Daemon
 from autosched.api.tvm_programs import INSTALLATION_CHECK, MISSING
+from autosched.cuda_libraries import INSTALL
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.launch import sandbox
 from autosched.model import DEFAULT_BACKEND, DEVICE_POOL, RpcServer
@@ -158,7 +159,7 @@ def _gpu_parts() -> Iterator[Finding]:
         yield Finding("ok", f"{gpu_probe.NVML_PACKAGE}, which asks for GPUs")
     else:
         missing = f"{gpu_probe.NVML_PACKAGE}, which asks for GPUs, is missing"
-        yield Finding("broken", missing, "pip install 'autosched[cuda]'")
+        yield Finding("broken", missing, INSTALL)
     for part in gpus.parts():
         yield Finding("ok" if part.there else "broken", part.what, part.fix)
     found = list(_gpus())

@@ -19,8 +19,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from autosched import cuda_libraries
+from autosched.cuda_libraries import INSTALL
+
 NVML_PACKAGE = "nvidia-ml-py"
-INSTALL = "pip install 'autosched[cuda]'"
 EVERY_S, WATCH_S = 1.0, 3_600.0
 """Seconds between two states, and those after which the watch ends: its output lies in a file."""
 CUDA_VERSION_NEEDED = 13_000
@@ -193,13 +195,15 @@ def _driver() -> Part:
 
 
 def _runtime() -> Part:
-    if _loads("libcudart.so.13", "nvidia/cu13/lib"):
+    with suppress(OSError):
+        cuda_libraries.load(cuda_libraries.RUNTIME)
         return Part(True, "CUDA's runtime, libcudart.so.13")
     return Part(False, "CUDA's runtime, libcudart.so.13, is missing", INSTALL)
 
 
 def _compiler() -> Part:
-    if _loads("libnvrtc.so.13", "nvidia/cu13/lib"):
+    with suppress(OSError):
+        cuda_libraries.load(cuda_libraries.COMPILER)
         return Part(True, "a compiler for GPUs: NVRTC")
     if found := shutil.which("nvcc"):
         return Part(True, f"a compiler for GPUs: {found}")
@@ -212,14 +216,6 @@ def _tvm_library() -> Part:
     if any(Path(folder, "lib/libtvm_runtime_cuda.so").exists() for folder in folders or ()):
         return Part(True, "TVM's library for GPUs")
     return Part(False, "TVM's library for GPUs is missing", "pip install 'autosched[tvm]'")
-
-
-def _loads(library: str, folder: str) -> bool:
-    """Whether a library is there for the system's loader, or in NVIDIA's packages."""
-    with suppress(OSError):
-        ctypes.CDLL(library)
-        return True
-    return any((Path(place) / folder / library).exists() for place in sys.path)
 
 
 def main() -> None:

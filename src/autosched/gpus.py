@@ -7,6 +7,7 @@ import subprocess
 
 import msgspec
 
+from autosched.cuda_libraries import INSTALL
 from autosched.device_types import UUID_CHARS
 from autosched.gpu_probe import NVML_PACKAGE, Gpu, Inventory, Part
 from autosched.process import isolated_python
@@ -30,7 +31,7 @@ def installed() -> bool:
 def inventory() -> Inventory:
     """The GPUs of this machine, from a probe with a deadline; without the package that asks for them, none."""
     if not installed():
-        return Inventory(trouble=f"the package {NVML_PACKAGE} is not installed: pip install 'autosched[cuda]'")
+        return Inventory(trouble=f"the package {NVML_PACKAGE} is not installed: {INSTALL}")
     try:
         ctypes.CDLL(NVML)
     except OSError:

@@ -70,6 +70,12 @@ class Machine:
             "TVM_CUDA_COMPILE_MODE": "nvcc", "CUDA_FAKE": str(self.folder), "CUDA_FAKE_PYTHON": sys.executable, **more,
         }  # fmt: skip
 
+    def python(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Runs Python there, with the modules of the tests. `more`: as in `environment`."""
+        environment = self.environment(PYTHONPATH=str(HERE.parent), **more)
+        command = [sys.executable, *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
     def fail(self, device: int, fault: str, when: int | str = "") -> None:
         """Let a launch fail: the next one on the device, launch number `when` of a process, or "always" each."""
         (self.folder / f"fault-{device}").write_text(f"{fault} {when}\n")

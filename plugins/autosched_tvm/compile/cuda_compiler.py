@@ -10,7 +10,6 @@ import ctypes
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,12 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from autosched import cuda_libraries
 from autosched.errors import RequestError
 
-LIBRARY, BUILTINS = "libnvrtc.so.13", "libnvrtc-builtins.so.13.[0-9]*"
-PACKAGES = "nvidia/cu13"
-"""Folder of NVIDIA's packages for CUDA 13 on the import path."""
-INSTALL = "pip install 'autosched[cuda]'"
 PRELUDE = """
 typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
 typedef int int32_t; typedef unsigned uint32_t; typedef long long int64_t; typedef unsigned long long uint64_t;
@@ -57,25 +53,14 @@ class CudaCompiler(Protocol):
 @cache
 def compiler() -> CudaCompiler:
     """Returns the compiler of this machine: NVRTC, or else nvcc. Raises RequestError where neither is there."""
-    if (library := _library()) is not None:
-        return Nvrtc(library)
+    with suppress(OSError):
+        return Nvrtc(cuda_libraries.load(cuda_libraries.COMPILER))
     if path := shutil.which("nvcc"):
         return Nvcc(path)
     raise RequestError(
-        f"no compiler for GPUs is here, neither NVRTC nor nvcc, so nothing can be built for them: {INSTALL}"
+        "no compiler for GPUs is here, neither NVRTC nor nvcc, so nothing can be built for them:"
+        f" {cuda_libraries.INSTALL}"
     )
-
-
-def _library() -> ctypes.CDLL | None:
-    """NVRTC of the system, or of NVIDIA's packages."""
-    with suppress(OSError):
-        return ctypes.CDLL(LIBRARY)
-    for folder in (Path(place) / PACKAGES / "lib" for place in sys.path):
-        if (folder / LIBRARY).exists():
-            for builtins in folder.glob(BUILTINS):
-                ctypes.CDLL(str(builtins))  # NVRTC then finds it by its name
-            return ctypes.CDLL(str(folder / LIBRARY))
-    return None
 
 
 class Nvrtc:
@@ -83,7 +68,7 @@ class Nvrtc:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        includes = (Path(place) / PACKAGES / "include" for place in sys.path)
+        includes = cuda_libraries.folders("include")
         self._includes = [f"-I{folder}" for folder in includes if (folder / "cuda_fp16.h").exists()]
 
     @property

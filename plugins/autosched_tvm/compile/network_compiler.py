@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -183,7 +182,7 @@ def write_build(
         pipeline = tvm.transform.Sequential([scheduled, outside_weights.taken_into(weights)])
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     triple, library = targets.triple_of(target), path.with_name(f"{path.name}.so")
-    executable.export_library(str(library), fcompile=partial(_link, triple))
+    executable.export_library(str(library), fcompile=toolchain.exporter(triple))
     side = SideFile(
         library=outside_weights.part_of(library), weights=outside_weights.append_to(library, weights),
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
@@ -192,10 +191,6 @@ def write_build(
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
-
-
-def _link(triple: str, output: str, objects: Sequence[str], **_options: object) -> None:
-    toolchain.link(output, objects, triple)
 
 
 def versions() -> dict[str, str]:

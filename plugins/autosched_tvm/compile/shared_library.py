@@ -1,6 +1,5 @@
 """Writes the machine code of kernels as a shared library."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,9 @@ def write(code: Any, output: str, triple: str = "", arch: str = "") -> str:
         return digest
     object_file.unlink()
     kernels = cuda_code.of_library(code, arch)
-    code.export_library(output, fcompile=partial(_linked, triple))
+    code.export_library(output, fcompile=toolchain.exporter(triple))
     cuda_code.append_to(Path(output), kernels)
     return code_name(b"".join([digest.encode(), *kernels.values()]), sum(map(len, kernels.values())))
-
-
-def _linked(triple: str, output: str, objects: list[str], **_options: object) -> None:
-    toolchain.link(output, objects, triple)
 
 
 def target_of(triple: str) -> Any:

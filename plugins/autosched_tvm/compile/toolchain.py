@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -113,6 +113,15 @@ def _c_compiler(triple: str) -> str:
         if name and (path := shutil.which(name)):
             return path
     raise RequestError("the network has no operators to compile, and there is no C compiler (apt-get install gcc)")
+
+
+def exporter(triple: str) -> Callable[..., None]:
+    """Returns what links objects for TVM's `export_library` (`fcompile`); `triple` as in `link`."""
+
+    def linked(output: str, objects: Sequence[str], **_options: object) -> None:
+        link(output, objects, triple)
+
+    return linked
 
 
 def link(output: str, objects: Sequence[str], triple: str = "") -> None:

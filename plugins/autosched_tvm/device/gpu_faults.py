@@ -1,4 +1,4 @@
-"""Whose fault an error of CUDA is: the candidate's, the device's, or lack of memory. Loads without TVM.
+"""Puts each error of CUDA down to the candidate, to the device or to lack of memory. Loads without TVM.
 
 After most errors no call of the process will do any more, and TVM aborts it when it frees a tensor. A worker therefore
 ends after each of these exceptions (`ends_process`). Source: CUDA 13 Driver API, CUresult.

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -11,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from autosched import cuda_libraries
 from autosched.errors import DeviceLost
-from autosched_tvm.compile.cuda_compiler import INSTALL, PACKAGES
 from autosched_tvm.device import gpu_faults, gpu_library
 from autosched_tvm.tensors import Array
 from autosched_tvm.tvm_types import Device, DeviceTensor, Module
 
-DRIVER, RUNTIME, OF_TVM = "libcuda.so.1", "libcudart.so.13", "lib/libtvm_runtime_cuda.so"
+DRIVER, OF_TVM = "libcuda.so.1", "lib/libtvm_runtime_cuda.so"
 API = "device_api.cuda"
 """TVM's function that is there when its library for GPUs is loaded."""
 FLUSH = "autosched.flush_gpu_cache"
@@ -73,24 +72,13 @@ def _load_libraries(of_tvm: Path) -> None:
     """Loads the driver, CUDA's runtime and TVM's library for GPUs. Raises DeviceLost."""
     try:
         ctypes.CDLL(DRIVER, ctypes.RTLD_GLOBAL)
-        _load_runtime()
+        cuda_libraries.load(cuda_libraries.RUNTIME, ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(of_tvm), ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise DeviceLost(
             f"CUDA cannot be used here: {error}. See: autosched doctor --target cuda; what is missing may come with"
-            f" {INSTALL}"
+            f" {cuda_libraries.INSTALL}"
         ) from error
-
-
-def _load_runtime() -> None:
-    """Loads CUDA's runtime: that of the system, or of NVIDIA's packages. Raises OSError."""
-    packaged = [path for place in sys.path if (path := Path(place) / PACKAGES / "lib" / RUNTIME).exists()]
-    try:
-        ctypes.CDLL(RUNTIME, ctypes.RTLD_GLOBAL)
-    except OSError:
-        if not packaged:
-            raise
-        ctypes.CDLL(str(packaged[0]), ctypes.RTLD_GLOBAL)
 
 
 @contextmanager

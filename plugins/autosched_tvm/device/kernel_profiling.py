@@ -133,9 +133,8 @@ def profile(
         own = bench(task, reference, place)
         module = place.load(artifact)
         first_s = _checked(module, own)
-        if not isinstance(remote, Remote) and _hopeless(
-            first_s, plan
-        ):  # on a board, the time contains a message in each direction
+        # on a board, the time contains a message in each direction
+        if not isinstance(remote, Remote) and _hopeless(first_s, plan):
             return (first_s,)
         second_s = own.sample(module, 1)
         if plan.best_s is not None and second_s > HOPELESS_RATIO * plan.best_s:

@@ -64,13 +64,6 @@ class Lane(NamedTuple):
     build: Callable[[str], list[str]]
 
 
-def python(machine: fakecuda.Machine, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = machine.environment(PYTHONPATH=str(TESTS), **more)
-    return subprocess.run(
-        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
 @pytest.fixture(params=["nvrtc 13.0", "nvcc 13.0", "nvrtc 13.0, beside GPUs"])
 def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Lane:
     """Runs a program with one of the compilers, on a machine without a driver or on one with GPUs."""
@@ -85,7 +78,7 @@ def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Lane:
     more = {} if "beside" in request.param else {"LD_LIBRARY_PATH": str(libraries)}
 
     def build(arch: str) -> list[str]:
-        done = python(machine, "-c", chosen + LANE, str(tmp_path), arch, **more)
+        done = machine.python("-c", chosen + LANE, str(tmp_path), arch, **more)
         assert done.returncode == 0, done.stderr
         compiler, *digests = json.loads(done.stdout)
         assert request.param.startswith(compiler)
@@ -98,7 +91,7 @@ def test_what_a_lane_builds_runs_where_no_compiler_is(lane: Lane, tmp_path: Path
     first, again, second, _ = lane.build("89")
     assert first == again != second, "equal code has equal digests"
     assert not [line for line in lane.machine.log() if line.startswith("opened")], "a lane never opens CUDA"
-    ran = python(lane.machine, "-c", WORKER, str(tmp_path), PATH="/usr/bin:/bin")
+    ran = lane.machine.python("-c", WORKER, str(tmp_path), PATH="/usr/bin:/bin")
     assert ran.returncode == 0, ran.stderr
     assert max(json.loads(ran.stdout)) < 1e-4
     assert [line for line in lane.machine.log() if line.startswith("launch")]
@@ -106,7 +99,7 @@ def test_what_a_lane_builds_runs_where_no_compiler_is(lane: Lane, tmp_path: Path
 
 def test_code_for_another_gpu_is_refused_when_it_is_called(lane: Lane, tmp_path: Path) -> None:
     lane.build("90")
-    assert "CUDA_ERROR_NO_BINARY_FOR_GPU" in python(lane.machine, "-c", WORKER, str(tmp_path)).stderr
+    assert "CUDA_ERROR_NO_BINARY_FOR_GPU" in lane.machine.python("-c", WORKER, str(tmp_path)).stderr
 
 
 @pytest.mark.parametrize(
@@ -129,7 +122,7 @@ for candidate in chosen:
     cubin = cuda_compiler.compiler().cubin(str(library.imports[0].inspect_source("cuda")), f"sm_{arch}")
     print(cubin[:4] == bytes([127]) + b"ELF", int.from_bytes(cubin[18:20], "little"))
 """
-    done = python(fakecuda.Machine(tmp_path), "-c", program, kind, str(arch), LD_LIBRARY_PATH="", PATH="/nowhere")
+    done = fakecuda.Machine(tmp_path).python("-c", program, kind, str(arch), LD_LIBRARY_PATH="", PATH="/nowhere")
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.splitlines()) == {"True 190"}, "code for a GPU (EM_CUDA)"
 
@@ -173,10 +166,13 @@ for source, arch in (("int broken(", "sm_89"), ("", "sm_37"), (open(0).read(), "
 
 def test_without_a_compiler_it_is_said_what_to_install(tmp_path: Path) -> None:
     program = """
+from autosched import cuda_libraries
 from autosched_tvm.compile import cuda_compiler
-cuda_compiler._library = lambda: None
+def missing(name):
+    raise OSError(name)
+cuda_libraries.load = missing
 cuda_compiler.compiler()
 """
-    done = python(fakecuda.Machine(tmp_path), "-c", program, PATH="/nowhere")
+    done = fakecuda.Machine(tmp_path).python("-c", program, PATH="/nowhere")
     assert "no compiler for GPUs is here, neither NVRTC nor nvcc" in done.stderr
     assert "pip install 'autosched[cuda]'" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 import fakecuda
 from autosched.errors import DeviceLost
 from autosched_tvm.device import gpu_faults
-from unit.cuda.test_builds import LANE, python
+from unit.cuda.test_builds import LANE
 
 pytest.importorskip("tvm")
 pytestmark = [
@@ -53,7 +53,7 @@ workers.kill()
 def candidates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a task, and two candidates built for a GPU."""
     folder = tmp_path_factory.mktemp("candidates")
-    assert python(fakecuda.Machine(folder / "lane"), "-c", LANE, str(folder), "89").returncode == 0
+    assert fakecuda.Machine(folder / "lane").python("-c", LANE, str(folder), "89").returncode == 0
     return folder
 
 
@@ -67,7 +67,7 @@ def built(candidates: Path, tmp_path: Path) -> fakecuda.Machine:
 
 
 def told(machine: fakecuda.Machine, folder: Path, *words: str, **more: str) -> list[str]:
-    done = python(machine, "-c", MEASURING, str(folder), machine.uuid(1), *words, **more)
+    done = machine.python("-c", MEASURING, str(folder), machine.uuid(1), *words, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -108,7 +108,7 @@ def test_a_fault_is_told_as_whose_it_is_and_the_next_worker_is_well(
 
 def test_a_wrong_kernel_is_no_fault_of_the_gpu(built: fakecuda.Machine, tmp_path: Path) -> None:
     other = LANE.replace("convolution()", "convolution(relu=False)").replace("task.json", "other.json")
-    assert python(built, "-c", other, str(tmp_path), "89").returncode == 0
+    assert built.python("-c", other, str(tmp_path), "89").returncode == 0
     failed, again = told(built, tmp_path, "0.so", "1.so")
     assert failed.startswith("Raised WrongResult output 2 differs from the reference kernel's by")
     assert again.startswith("Raised WrongResult")
