@@ -64,6 +64,8 @@ class Trace(Object):
 class Target(Object):
     """A target."""
 
+    __enter__ = __exit__ = Object._unchecked
+
 
 class BlockBuilder(Object):
     """Builds a function of Relax."""

@@ -38,6 +38,8 @@ def of_run(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
             return Failure.RUN_CRASH, f"the kernel crashed: {error}"[:DETAIL_MAX]
         case Raised() if is_wrong_result(error):
             return Failure.WRONG_RESULT, gist(error)
+        case Raised(kind="KernelFault"):  # a GPU goes on, where a CPU would have ended the process
+            return Failure.RUN_CRASH, gist(error)
     return Failure.RUN_ERROR, gist(error)
 
 

@@ -116,6 +116,10 @@ class OwnGpu(Struct, frozen=True):
     uuid: str
 
 
+Elsewhere = Remote | OwnGpu
+"""Where work runs that does not run on the worker's cores."""
+
+
 AS_IT_IS, FIXED, SIMPLIFIED = "as it is", "with fixed shapes", "simplified"
 
 

@@ -66,6 +66,7 @@ class Network:
         self.threads = threads or thread_pool.default(self.description.cores)
         if self.path.suffix != SUFFIX:
             refuse_other_machines(self.path)
+        _refuse_gpus(self.path, self.description)
         _refuse_other_cpus(self.path, self.description)
         self._forms = [(tensor.name, tensor.shape, dtype_of(tensor)) for tensor in self.description.inputs]
         self._executable: Executable | None = executable_of(self.path, self.description)
@@ -278,6 +279,14 @@ class _Output:
         view = array_at(begin, shape, self._dtype)
         self._views[begin] = view
         return view
+
+
+def _refuse_gpus(path: Path, description: Description) -> None:
+    if description.target.get("kind") == "cuda":
+        raise NetworkError(
+            f"{path} was compiled for a GPU ({description.target.get('arch', 'of unknown architecture')}), and this"
+            " runtime runs networks for CPUs alone. Tune the model for a CPU as well: autosched tune MODEL --device cpu"
+        )
 
 
 def _refuse_other_cpus(path: Path, description: Description) -> None:

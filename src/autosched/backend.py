@@ -35,7 +35,7 @@ from autosched.plugin_registry import installed_plugins
 if TYPE_CHECKING:  # imported for types only: it costs more than the rest of this module
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (2, 0)
+BACKEND_API = (2, 1)
 """(major, minor): a plugin works with this daemon if its major version is equal and its minor version is not greater.
 
 docs/plugins.md lists the changes of each minor version.
@@ -77,6 +77,8 @@ class Lease(Struct, frozen=True):
     """
     board: Board | None = None
     """The device if it is a board: the measurements of the step run on it. None: they run on this machine."""
+    gpu: str = ""
+    """UUID of the device if it is a GPU of this machine: the measurements of the step run on it. Empty: it is none."""
 
     def __post_init__(self) -> None:
         if not self.step:
@@ -280,7 +282,7 @@ class Evaluation(Struct, frozen=True):
     note_groups: tuple[NoteGroup, ...] = ()
     """Notes about several operators each."""
     board: str = ""
-    """The device if it is a board, on which everything was measured."""
+    """The device if it is a board or a GPU, on which everything was measured."""
     verified: bool = True
     """Whether the reference is another engine. If not, nothing is known about the outputs."""
     starts: tuple[Start, ...] = ()

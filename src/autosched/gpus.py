@@ -2,13 +2,15 @@
 
 import ctypes
 import importlib.util
+import os
 import re
 import subprocess
 
 import msgspec
 
 from autosched.cuda_libraries import INSTALL
-from autosched.device_types import UUID_CHARS
+from autosched.device_types import OLDEST_ARCH, UUID_CHARS, runs
+from autosched.errors import NotFound
 from autosched.gpu_probe import NVML_PACKAGE, Gpu, Inventory, Part
 from autosched.process import isolated_python
 
@@ -17,8 +19,6 @@ NVML = "libnvidia-ml.so.1"
 """The driver's library that tells of GPUs."""
 PROBE_S = 30.0
 """Maximum seconds of the probe. A driver that is loaded for the first time takes some."""
-OLDEST_ARCH = 75
-"""The oldest compute capability for which CUDA 13 compiles: Turing, 7.5."""
 NAME_MAX = 60
 """Maximum characters of a kind."""
 
@@ -90,6 +90,28 @@ def disturbed(gpu: Gpu) -> str:
         return ""
     which = ", ".join(map(str, gpu.processes[:5]))
     return f"{told(gpu)} is used by other programs (process {which}), which disturb measurements: end them first"
+
+
+def chosen(arch: int) -> Gpu:
+    """The first GPU of this machine that runs code for a compute capability, as CUDA_VISIBLE_DEVICES lists them. Raises
+    NotFound.
+
+    `arch`: 90 for 9.0.
+    """
+    there = inventory()
+    gpus = there.gpus
+    if (listed := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        named = enumerate(gpus)
+        by_name = {name: gpu for number, gpu in named for name in (str(number), gpu.uuid)}
+        gpus = tuple(by_name[name] for name in listed.split(",") if name in by_name)
+    for gpu in gpus:
+        if runs(arch, gpu.arch) and not unfit(gpu):
+            return gpu
+    have = "; ".join(f"{told(gpu)}, {gpu.arch // 10}.{gpu.arch % 10}" for gpu in gpus) or there.trouble or "none"
+    raise NotFound(
+        f"no GPU here runs code for compute capability {arch // 10}.{arch % 10}. GPUs of this machine: {have}. See:"
+        "  autosched doctor --target cuda"
+    )
 
 
 def told(gpu: Gpu) -> str:

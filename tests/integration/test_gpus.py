@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(fakecuda.missing() is not None, reason=str(fakec
 KIND = "nvidia-h200"
 
 
-def test_gpus_are_listed_and_refuse_jobs_for_now(
+def test_gpus_are_listed_by_their_uuids_and_the_daemon_never_opens_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = fakecuda.Machine(tmp_path / "machine", "NVIDIA H200:90:141", "NVIDIA H200:90:141", "Tesla K80:37:12")
@@ -40,9 +40,14 @@ def test_gpus_are_listed_and_refuse_jobs_for_now(
         assert "the GPU Tesla K80 (GPU-fa4e0002) has compute capability 3.7" in old
         _, said, _ = cli("devices")
         assert said.count(KIND) == 2
-        with pytest.raises(RequestError, match=f"devices of the kind '{KIND}' get no jobs yet: GPU sm_90 GPU-fa4e0000"):
-            there.submit(device=KIND)
-        there.wait(there.submit(trials=4))  # on the CPU, as ever
+        with pytest.raises(RequestError, match="'llvm' does not fit the devices of the kind 'nvidia-h200'"):
+            there.submit(device=KIND, target="llvm")
+        with pytest.raises(RequestError, match=r"compute capability 8\.0, which the target .* does not run on"):
+            there.submit(device=KIND, target="cuda -arch=sm_80")
+        for words in ({}, {"device": KIND}, {"target": KIND}):
+            view = there.wait(there.submit(trials=4, **words))
+            assert view.target == ("cuda -arch=sm_90" if words else "auto")
+        assert {record.unit for record in there.records(3) if record.unit} <= set(units)
         machine.health("0 lost 1")
         there.end(signal.SIGKILL)
         there.start()

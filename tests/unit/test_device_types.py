@@ -48,9 +48,33 @@ def test_a_refusal_names_what_fits() -> None:
     assert only_cpu.endswith("fit the target: none")
 
 
-def test_gpus_get_no_jobs_yet() -> None:
-    said = device_types.refusal("auto", "gpu", KINDS)
-    assert said == "devices of the kind 'gpu' get no jobs yet: GPU sm_89 GPU-00000000. Kinds of CPU cores: cpu"
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("auto", ""), ("cuda", ""), ("cuda -arch=sm_89", ""), ("cuda -arch=sm_86", ""), ("nvidia/geforce-rtx-4090", ""),
+        ("cuda -arch=sm_90", "compute capability 9.0, which the target 'cuda -arch=sm_90' names, does not run on"),
+        ('{"kind": "cuda", "arch": "sm_75"}', "compute capability 7.5"),
+        ("llvm", "'llvm' does not fit the devices of the kind 'gpu', which are GPUs. Try auto or 'cuda -arch=sm_89'"),
+    ],
+)  # fmt: skip
+def test_a_gpu_gets_jobs_whose_code_it_runs(target: str, said: str) -> None:
+    found = device_types.refusal(target, "gpu", KINDS)
+    assert said in found
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("target", "arch"), [("cuda -arch=sm_90", 90), ('{"arch": "sm_120"}', 120), ("sm_90a", 90), ("cuda", None)]
+)
+def test_the_architecture_of_a_target_is_read_without_tvm(target: str, arch: int | None) -> None:
+    assert device_types.named_arch(target) == arch
+
+
+@pytest.mark.parametrize(
+    ("arch", "on", "runs"), [(80, 86, True), (86, 80, False), (75, 90, False), (90, 100, False), (120, 121, True)]
+)
+def test_code_runs_on_newer_gpus_of_its_generation(arch: int, on: int, runs: bool) -> None:
+    assert device_types.runs(arch, on) is runs
 
 
 def test_a_board_gets_jobs_whose_target_is_named() -> None:

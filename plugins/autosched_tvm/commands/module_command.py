@@ -22,6 +22,7 @@ from autosched.process.forked_workers import Raised, WorkerError, Workers, prepa
 from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.device.place import place_of
 from autosched_tvm.evaluation import input_samples, module_comparison, padding_check
 from autosched_tvm.evaluation.build_comparison import check
 from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
@@ -29,6 +30,7 @@ from autosched_tvm.evaluation.verification_messages import Request
 from autosched_tvm.generated_inputs import random_inputs
 from autosched_tvm.tensors import Array, Tensor, describe
 from autosched_tvm.worker_failures import gist
+from autosched_tvm.worker_messages import OwnGpu
 
 CHECK_EXTRA_S = 50.0
 """Maximum seconds to simplify the model and load all engines, besides the measurement; the calling process has a
@@ -46,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", type=Path, help="what `check` compares with")
     parser.add_argument("--output", type=Path, metavar="DIR", help="where `run` leaves one .npy per output")
     parser.add_argument("--cores", default="", metavar="0,1")
+    parser.add_argument("--gpu", default="", metavar="UUID", help="where a module for GPUs runs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--other", type=Path, help="the module that `compare` compares with")
     parser.add_argument("--least", type=int, default=1, help="the smallest size that `pad` is asked for")
@@ -73,10 +76,17 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
         side = side_of(args.module)
         evaluation = checked(args, _samples(args, side.inputs), cores)
         return {"module": msgspec.to_builtins(side), "evaluation": msgspec.to_builtins(evaluation)}
-    module = LoadedModule(args.module, threads=len(cores) or None if args.action == "evaluate" else None)
-    info = msgspec.to_builtins(module.info)
     if args.action == "info":
-        return {"module": info}
+        return {"module": msgspec.to_builtins(side_of(args.module))}
+    with place_of(OwnGpu(args.gpu) if args.gpu else None) as place:
+        module = LoadedModule(
+            args.module, threads=len(cores) or None if args.action == "evaluate" else None, place=place
+        )
+        return _run(args, module)
+
+
+def _run(args: argparse.Namespace, module: LoadedModule) -> dict[str, Any]:
+    info = msgspec.to_builtins(module.info)
     inputs = _samples(args, module.info.inputs)[0]
     if args.action == "evaluate":
         return {"module": info, **_measured(module, inputs, args.budget_s, operators=args.operators)}
@@ -87,6 +97,8 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
 
 def _measured(module: LoadedModule, inputs: Mapping[str, Array], budget_s: float, *, operators: bool) -> dict[str, Any]:
     """The latency; with `operators`, measured in half of the time, and their times in the other half."""
+    if operators and module.place.on_gpu:
+        raise RequestError("the times of single operators are measured on CPUs alone: leave --operators out")
     if not operators:
         return {"timing": msgspec.to_builtins(module.evaluate(inputs, budget_s=budget_s))}
     from autosched_tvm.device.operator_profiling import measured
@@ -102,13 +114,15 @@ def checked(args: argparse.Namespace, given: Sequence[Mapping[str, Array]], core
     timeout_s = args.budget_s + CHECK_EXTRA_S
     shapes = {name: tuple(array.shape) for name, array in given[0].items()}
     with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
-        workers, lease = Workers(Path(folder), recycle_after=1), Lease("evaluate", (), cores, timeout_s)
+        workers = Workers(Path(folder), recycle_after=1)
+        gpu = OwnGpu(args.gpu) if args.gpu else None
+        lease = Lease("evaluate", ("gpu",) if gpu else (), cores, timeout_s, gpu=args.gpu)
         try:
             forms = workers.once(lease, worker_messages.FORMS, str(args.model), shapes, folder, timeout_s=timeout_s)
-            request = Request(tuple(form.path for form in forms), max(1, len(cores)), "", args.tolerance)
+            request = Request(tuple(form.path for form in forms), max(1, len(cores)), "", args.tolerance, gpu)
             judged = (str(args.module), request, [dict(one) for one in given])
             verdict = workers.once(lease, worker_messages.VERIFY_MODULE, *judged, timeout_s=timeout_s)
-            with EngineBenchmark(workers, lease) as contest:
+            with EngineBenchmark(workers, lease, gpu) as contest:
                 return check(contest, args.module, forms, given[0], verdict, args.budget_s)
         except Raised as error:
             raise RequestError(

@@ -19,6 +19,7 @@ from tvm.tirx import compilation_pipeline
 
 from autosched_tvm.compile import nan_operands
 from autosched_tvm.compile.integers import table_registers, tile_instructions
+from autosched_tvm.compile.targets import CUDA
 from autosched_tvm.compile.vector_math import call_replacement
 from autosched_tvm.tvm_types import IRModule, PrimFunc, Stmt
 
@@ -53,8 +54,10 @@ def _factory() -> tuple[Any, Any, Any]:
         steps = {name.name_hint: [s for needed, s in STEPS if needed(f)] for name, f in _kernels(module)}
         with _without(SKIPPED, context):
             changed = lower(module)
+        # a buffer of a function that starts kernels is memory of the GPU, whatever its size
+        small = _unchanged if any(_is_for_gpu(function) for _, function in _kernels(changed)) else _mark
         for name, function in _kernels(changed):
-            changed.update_func(name, _completed(function, steps.get(name.name_hint, ())))
+            changed.update_func(name, _completed(function, steps.get(name.name_hint, ()), small))
         return changed
 
     return tvm.transform.module_pass(lowered, opt_level=0, name="autosched.lower"), finalize_host, finalize_device
@@ -71,14 +74,23 @@ def _without(passes: Sequence[str], context: Any) -> Any:
     )
 
 
-def _completed(function: PrimFunc, steps: Sequence[Step]) -> PrimFunc:
-    """Returns a lowered function without checks of its arguments, with its small buffers on the stack, and after
-    further steps."""
-    callbacks = (tirx.AllocBuffer, _mark), (tirx.AssertStmt, lambda _: tirx.Evaluate(0))
+def _is_for_gpu(function: PrimFunc) -> bool:
+    target = (function.attrs or {}).get("target")
+    return target is not None and str(target.kind.name) == CUDA
+
+
+def _completed(function: PrimFunc, steps: Sequence[Step], small: Step) -> PrimFunc:
+    """Returns a lowered function without checks of its arguments, and after further steps. `small`: what is done with
+    its buffers."""
+    callbacks = (tirx.AllocBuffer, small), (tirx.AssertStmt, lambda _: tirx.Evaluate(0))
     function = function.with_body(tvm_ffi.structural.structural_map(function.body, callbacks))
     for step in steps:
         function = step(function)
     return function
+
+
+def _unchanged(allocation: Stmt) -> Stmt:
+    return allocation
 
 
 def _mark(allocation: Stmt) -> Stmt:

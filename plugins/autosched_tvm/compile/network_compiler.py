@@ -16,6 +16,7 @@ from autosched_runtime.side_file import FORMAT
 from autosched_tvm.compile import (
     candidate_build,
     concats,
+    cuda_code,
     kept_network,
     lowering,
     model_sources,
@@ -72,7 +73,7 @@ def compile_untuned(compilation: Compilation) -> None:
 
 def _compile_default(compilation: Compilation, network: LoadedNetwork) -> None:
     """Writes the default build, which is TVM's own: no schedules, the model's own layouts."""
-    fused = onnx_import.fused(network.cleaned, tvm.target.Target(json.loads(compilation.target)))
+    fused = onnx_import.fused(network.cleaned, candidate_build.load_target(compilation.target))
     who = SideName(compilation.name, DEFAULT)
     write_build(Path(compilation.folder) / DEFAULT, fused, network.source, compilation.target, who)
 
@@ -89,12 +90,12 @@ def _loaded(compilation: Compilation) -> LoadedNetwork:
     if (kept := kept_network.take(*asked, winograd=compilation.winograd)) is not None:
         return kept
     source = model_sources.load(Path(compilation.model))
-    return LoadedNetwork(source, source.cleaned(tvm.target.Target(json.loads(compilation.target))))
+    return LoadedNetwork(source, source.cleaned(candidate_build.load_target(compilation.target)))
 
 
 def _compile_tuned(compilation: Compilation, choices: Sequence[TaskSchedules], network: LoadedNetwork) -> Compiled:
     """Writes tuned.so to the folder, and unscheduled.so for a network that computes with integers."""
-    source, target = network.source, tvm.target.Target(json.loads(compilation.target))
+    source, target = network.source, candidate_build.load_target(compilation.target)
     schedules, lacking = applied(choices)
     layout, winograd = LayoutOption(compilation.layout), compilation.winograd
     fused, notes = laid_out(network.cleaned, target, choices, layout, winograd=winograd, offer=network.offer)
@@ -113,8 +114,8 @@ def _write_unscheduled(compilation: Compilation, fused: IRModule, source: Source
     """Writes the unscheduled build, unless there is one of the same network in the same layouts. It takes as long to
     compile as the tuned build."""
     path, key = Path(compilation.folder) / UNSCHEDULED, Path(compilation.folder) / f"{UNSCHEDULED}.key"
-    code = text_digest("autosched_tvm.compile")
-    wanted = " ".join((task_extraction.hash_of(fused), compilation.target, toolchain.versions(), code))
+    target, code = compilation.target, text_digest("autosched_tvm.compile")
+    wanted = " ".join((task_extraction.hash_of(fused), target, toolchain.versions(target), code))
     if key.exists() and key.read_text() == wanted:
         return
     key.unlink(missing_ok=True)
@@ -167,22 +168,26 @@ def laid_out(
 def write_build(
     path: Path, fused: IRModule, source: Source, target: str, who: SideName, *, database: Any | None = None
 ) -> None:
-    """Compiles a fused network into `path`.so, with its weights behind the library, and writes its side file. In a
-    tuned build, kernels without a schedule get one by rule.
+    """Compiles a fused network into `path`.so, with its code for a GPU and its weights behind the library, and writes
+    its side file. In a tuned build, and in each one for a GPU, kernels without a schedule get one by rule.
 
     `database`: MetaSchedule's database with further schedules.
     """
-    tvm_target = tvm.target.Target(json.loads(target))
+    tvm_target = candidate_build.load_target(target)
     schedules: dict[str, str] = {}
     roundings: dict[str, int] = {}
     weights: list[Array] = []
     with tvm_target, database or ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        rules_for = tvm_target if who.build == TUNED else None
+        rules_for = tvm_target if who.build == TUNED or rules.is_gpu(tvm_target) else None
         scheduled = _pipeline(rules_for, schedules, roundings if who.build == UNSCHEDULED else None)
         pipeline = tvm.transform.Sequential([scheduled, outside_weights.taken_into(weights)])
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     triple, library = targets.triple_of(target), path.with_name(f"{path.name}.so")
+    if arch := targets.arch_of(target):
+        code = cuda_code.of_library(executable.mod, arch)
     executable.export_library(str(library), fcompile=toolchain.exporter(triple))
+    if arch:
+        cuda_code.append_to(library, code)
     side = SideFile(
         library=outside_weights.part_of(library), weights=outside_weights.append_to(library, weights),
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,

@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, helper
 from tvm import relax
 
 from autosched.errors import ModelRejected
-from autosched_tvm.compile import import_check, infinite_reductions, onnx_converters
+from autosched_tvm.compile import gpu_scans, import_check, infinite_reductions, onnx_converters, targets
 from autosched_tvm.compile.attention import expansion, fusion
 from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
@@ -123,6 +123,8 @@ def fused(module: Any, target: Any) -> Any:
         passes.FuseTIR(),
     )
     with target:
+        if str(target.kind.name) == targets.CUDA:
+            module = gpu_scans.as_reductions(module)
         return _passed(fusion.fused(module, target), steps)
 
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autosched.device_types import TARGET_KINDS
+from autosched.device_types import CUDA_TAG, OLDEST_ARCH, TARGET_KINDS, gpu_target, named_arch
 from autosched.errors import RequestError
 from autosched.recordstore.keys import WITHOUT_EFFECT
 from autosched_runtime.cpu_features import ARM_FEATURES
@@ -19,7 +19,10 @@ from autosched_tvm.tvm_types import Target
 
 AUTO = "auto"
 CUDA = "cuda"
-EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
+EXAMPLES = (
+    'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}, "cuda'
+    ' -arch=sm_90"'
+)
 X86_CLASSES = {
     "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
     "x86-64-v3": ("avx2", "fma", "bmi2"),
@@ -27,7 +30,7 @@ X86_CLASSES = {
 """Features that the levels of the x86-64 psABI add, the highest level first."""
 NAMED_MAX = 8
 """Maximum number of features that a message names."""
-_FLAGS = {"mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-width"}
+_FLAGS = {"arch", "mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-width"}
 
 
 def resolve(text: str, cores: int) -> str:
@@ -37,9 +40,12 @@ def resolve(text: str, cores: int) -> str:
 
     wanted = _read(text.strip())
     kind = wanted.get("kind")
+    if kind == CUDA:
+        return json.dumps(of_gpu(_named_arch(wanted)), sort_keys=True)
     if kind != "llvm":
         raise RequestError(
-            f"target kind {kind!r} cannot be tuned here: this backend tunes CPUs (kind llvm). Try: {EXAMPLES}"
+            f"target kind {kind!r} cannot be tuned here: this backend tunes CPUs (kind llvm) and NVIDIA's GPUs (kind"
+            f" cuda). Try: {EXAMPLES}"
         )
     if wanted.get("mcpu") == "native":
         raise RequestError(
@@ -88,7 +94,10 @@ def features(target: Mapping[str, Any]) -> frozenset[str]:
 
 
 def needed(target: str) -> tuple[str, ...]:
-    """Returns the features of a resolved target that compiled code may use and that a machine can be asked for."""
+    """Returns the features of a resolved target that compiled code may use and that a machine can be asked for; none of
+    GPUs."""
+    if arch_of(target):
+        return ()
     known = granted().keys() | ARM_FEATURES
     return tuple(sorted(name for name in features(json.loads(target)) - WITHOUT_EFFECT if name in known))
 
@@ -144,6 +153,22 @@ def of_gpu(arch: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _named_arch(wanted: Mapping[str, Any]) -> int:
+    """Returns the compute capability that a user's target for GPUs names. Raises RequestError."""
+    said = str(wanted.get("arch", ""))
+    if (arch := named_arch(said)) is None:
+        raise RequestError(
+            f"the target for GPUs names no architecture{f', but {said!r}' if said else ''}: write for example"
+            f" {gpu_target(90)!r}, or --target auto with --device KIND, which asks the GPU"
+        )
+    if arch < OLDEST_ARCH:
+        raise RequestError(
+            f"CUDA 13 compiles for compute capability {OLDEST_ARCH // 10}.{OLDEST_ARCH % 10} and newer alone, and the"
+            f" target names {said}"
+        )
+    return arch
+
+
 def arch_of(target: str) -> str:
     """Returns the architecture of a resolved target for GPUs ("sm_90"); empty for others."""
     told = json.loads(target)
@@ -163,9 +188,23 @@ def _read(text: str) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise RequestError(f"the target {text!r} cannot be read: {error}. Try: {EXAMPLES}") from error
+    if words[0].startswith(CUDA_TAG):
+        return {"kind": CUDA, "arch": _arch_of_tag(words[0])}
     if len(words) == 1 and words[0] not in TARGET_KINDS:
         return {"kind": "llvm", "mcpu": words[0]}
     return {"kind": words[0], **_flags(words[1:])}
+
+
+def _arch_of_tag(tag: str) -> str:
+    """Returns the architecture of TVM's target for one of NVIDIA's devices. Raises RequestError."""
+    import tvm
+
+    try:
+        return str(tvm.target.Target(tag).attrs.get("arch", ""))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise RequestError(
+            f"TVM knows no target {tag!r}: {_first_sentence(error)}. Name the architecture: {gpu_target(90)!r}"
+        ) from error
 
 
 def _flags(words: list[str]) -> dict[str, Any]:

@@ -15,7 +15,10 @@ LINK_TIMEOUT_S = 300.0
 LLD = ("ld.lld", "ld.lld-19", "ld.lld-18", "ld.lld-17", "ld.lld-16", "ld.lld-15", "ld.lld-14")
 """Names of LLVM's linker, which links for all processors."""
 PINS = {"apache-tvm": "0.27", "apache-tvm-ffi": "0.1.14"}
-LOWERING = ("candidate_build", "integers", "intrinsics", "lowering", "rules", "vector_math", "winograd")
+LOWERING = (
+    "candidate_build", "cuda_code", "cuda_compiler", "integers", "intrinsics", "lowering", "rules", "vector_math",
+    "winograd",
+)  # fmt: skip
 """Modules that determine the code of a schedule."""
 INSTALL = "pip install 'autosched[tvm]'"
 
@@ -41,15 +44,19 @@ def check_packages() -> str:
 
 
 @cache
-def versions() -> str:
-    """Returns what determines the code of a schedule: packages with their versions, and the fingerprint of our own
-    modules.
+def versions(target: str = "") -> str:
+    """Returns what determines the code of a schedule for a resolved target: packages with their versions, the compiler
+    for GPUs if the target is one, and the fingerprint of our own modules.
 
-    Loads TVM. Raises RequestError as `check_packages` does.
+    Loads TVM. Raises RequestError as `check_packages` does, and without a compiler for a GPU.
     """
     from tvm.target import codegen
 
+    from autosched_tvm.compile import cuda_compiler, targets
+
     packages = f"{check_packages()}, llvm {codegen.llvm_version_major()}"
+    if target and targets.arch_of(target):
+        packages += f", {cuda_compiler.compiler().name}"
     return f"{packages}, lowering {fingerprint_of(*(f'autosched_tvm.compile.{name}' for name in LOWERING))}"
 
 

@@ -12,7 +12,7 @@ from autosched_tvm.compile.candidate_build import load_task
 from autosched_tvm.device.place import HERE, Place, place_of
 from autosched_tvm.rounding import LEVELS, rounding_share, terms_of
 from autosched_tvm.tvm_types import IRModule
-from autosched_tvm.worker_messages import MeasurementPlan, OwnGpu, Remote
+from autosched_tvm.worker_messages import Elsewhere, MeasurementPlan, Remote
 
 HOPELESS_RATIO = 5.0
 """Ratio of a run's time to the best known latency above which a candidate gets no further samples. The first run has
@@ -119,14 +119,14 @@ def bench(task: str, reference: str, place: Place) -> Bench:
     return known
 
 
-def ready(task: str, reference: str, remote: Remote | OwnGpu | None = None) -> None:
+def ready(task: str, reference: str, remote: Elsewhere | None = None) -> None:
     """Create the task's bench, separately because the reference may be slow and candidates have a short deadline."""
     with place_of(remote) as place:
         bench(task, reference, place)
 
 
 def profile(
-    task: str, reference: str, artifact: str, plan: MeasurementPlan, remote: Remote | OwnGpu | None = None
+    task: str, reference: str, artifact: str, plan: MeasurementPlan, remote: Elsewhere | None = None
 ) -> tuple[float, ...]:
     """Latencies of one call, in seconds. Raises WrongResult, and DeviceLost on a board."""
     with place_of(remote) as place:
@@ -147,7 +147,7 @@ def profile(
 
 
 def compare(
-    task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan, remote: Remote | OwnGpu | None = None
+    task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan, remote: Elsewhere | None = None
 ) -> list[tuple[float, ...] | str]:
     """Latencies of each candidate, measured in turns; the error of one with a wrong result.
 

@@ -1,4 +1,4 @@
-"""Loads, runs and times a compiled network, in this process or on a board."""
+"""Loads, runs and times a compiled network: on the cores of this process, on a GPU, or on a board."""
 
 import tempfile
 import time
@@ -36,12 +36,12 @@ class LoadedModule:
             self.info = read_side(side)
             self._description = described(side)
             self.place = place or HERE
-            self._network: Network | _OnBoard
+            self._network: Network | _OnDevice
             if self.place is HERE:
                 self._network = Network(self.path, threads=threads, description=self._description)
                 self.threads = self._network.threads
             else:
-                self._network = _OnBoard(self.path, self.place, self._description)
+                self._network = _OnDevice(self.path, self.place, self._description)
                 self.threads = threads or self.info.cores
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
@@ -79,7 +79,7 @@ class LoadedModule:
 
     def sample(self, bound: Any, number: int) -> float:
         """Mean latency of `number` calls in a row, in seconds."""
-        if isinstance(self._network, _OnBoard):
+        if isinstance(self._network, _OnDevice):
             return self._network.sample(bound, number)
         return self._network.timed(bound, number)
 
@@ -100,8 +100,8 @@ def weights_at(place: Place, library: Path, description: Description) -> list[De
         return [place.tensor(array) for array in Weights(file, description).arrays]
 
 
-class _OnBoard:
-    """A network on a board."""
+class _OnDevice:
+    """A network on a GPU or a board."""
 
     def __init__(self, library: Path, place: Place, description: Description) -> None:
         from tvm import relax
@@ -122,7 +122,7 @@ class _OnBoard:
             ) from error
 
     def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[DeviceTensor]:
-        """A copy of the inputs on the board, then the weights there."""
+        """A copy of the inputs on the device, then the weights there."""
         return [*(self._place.tensor(array) for array in in_order(self._wanted, inputs)), *self._weights]
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
@@ -131,7 +131,7 @@ class _OnBoard:
         return [found.numpy()] if hasattr(found, "numpy") else [one.numpy() for one in found]
 
     def sample(self, tensors: Sequence[DeviceTensor], number: int) -> float:
-        """Mean latency of a number of calls in a row, by the board's clock."""
+        """Mean latency of a number of calls in a row, by the device's clock."""
         timer = self._machine.time_evaluator("main", self._place.device, number=number)
         return float(timer(*tensors).mean)
 

@@ -17,7 +17,7 @@ from autosched_tvm.compile import python_call
 from autosched_tvm.tensors import Array
 from autosched_tvm.tvm_types import Device, DeviceTensor, Module
 from autosched_tvm.worker_failures import gist
-from autosched_tvm.worker_messages import OwnGpu, Remote
+from autosched_tvm.worker_messages import Elsewhere, OwnGpu, Remote
 
 if TYPE_CHECKING:
     from autosched_tvm.device.gpu_place import GpuPlace
@@ -162,7 +162,7 @@ _sessions: list[BoardSession] = []
 
 
 @contextmanager
-def place_of(remote: Remote | OwnGpu | None) -> Iterator[Place]:
+def place_of(remote: Elsewhere | None) -> Iterator[Place]:
     """The place for a step: a board, through this process' session for the step; a GPU, which this process keeps; or
     this process.
 

@@ -60,7 +60,7 @@ def measured(
         timings=tuple(found.timings), reference=f"{name} {rival.version}", outputs_equal=False,
         max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if wanted else "", form=rival.form,
         operators=_operators(ours), board=contest.board,
-        notes=(*unwatched(contest.board), *slower),
+        notes=(*unwatched(contest), *slower),
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def evaluate(
         contestants.append(rival.contestant)
     budget_s = min(BUDGET_S, contest.left_s / 4)
     found = race(contestants, budget_s, few={"default": UNTUNED_ROUNDS_MAX}, until_clear=True)
-    notes += unwatched(contest.board)
+    notes += unwatched(contest)
     for name, why in found.lost.items():
         if name not in RIVALS:
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")
@@ -75,7 +75,8 @@ def evaluate(
 def _starts(
     contest: EngineBenchmark, files: Mapping[str, Path], inputs: Mapping[str, Array], notes: list[str]
 ) -> tuple[Start, ...]:
-    """Returns the starts of engines; none, and a note, where they cannot be measured. Boards are not measured."""
+    """Returns the starts of engines; none, and a note, where they cannot be measured. Those on boards and GPUs are not
+    measured."""
     if contest.board:
         return ()
     try:
@@ -97,14 +98,20 @@ def check(
     ours.name = side.build
     ours.bind(inputs)
     rival = contest.rival(forms, inputs)
-    if isinstance(rival, str):
+    found, racers, notes = verdict.checks["tuned"], [ours], list(verdict.notes)
+    if not isinstance(rival, str):
+        racers.append(rival.contestant)
+    elif contest.board:
+        notes.append(rival)
+    else:
         raise RequestError(f"{rival}, so there is nothing to compare {side.name} with. Look for yourself: --output DIR")
-    found = verdict.checks["tuned"]
-    timings = race([ours, rival.contestant], budget_s).timings
+    timings = race(racers, budget_s).timings
     return Evaluation(
         timings=tuple(timings), reference=verdict.reference, outputs_equal=found.equal,
         max_abs_error=found.max_abs_error, tolerance=found.tolerance, cores=contest.cores, published=side.build,
-        notes=verdict.notes, form=rival.form, forms=rival.forms, difference=found.difference, samples=verdict.samples,
+        notes=tuple(notes), form="" if isinstance(rival, str) else rival.form,
+        forms=() if isinstance(rival, str) else rival.forms, difference=found.difference, samples=verdict.samples,
+        board=contest.board,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import SideFile, side_of
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_failures import gist
-from autosched_tvm.worker_messages import Form, Remote
+from autosched_tvm.worker_messages import Elsewhere, Form, Remote
 
 ROUNDS_MIN = 3
 ROUNDS_MAX = 60
@@ -49,6 +49,7 @@ FORMS_BUDGET_S = 2.0
 FORMS_ROUNDS_MAX = 9
 ORDER_SEED = 0
 ON_BOARD = "not compared with another engine: on a board ONNX Runtime alone is measured, which runs no such file"
+ON_GPU = "not compared with another engine: there is none here that runs on GPUs"
 
 
 _LOADERS = {
@@ -129,28 +130,34 @@ class Rival(Struct, frozen=True):
     """Latencies of all forms that it runs, by their names."""
 
 
-def unwatched(board: str) -> tuple[str, ...]:
-    """Returns notes for a result that was measured without a sentinel. `board`: as `EngineBenchmark.board`."""
-    if not board:
+def unwatched(contest: "EngineBenchmark") -> tuple[str, ...]:
+    """Returns notes for a result that was measured without a sentinel."""
+    if not contest.is_remote:
         return ()
     return (
-        f"the clock of {board} cannot be read, and other programs there were looked for at the start of steps alone",
+        f"the clock of {contest.board} cannot be read, and other programs there were looked for at the start of steps"
+        " alone",
     )
 
 
 class EngineBenchmark:
     """Processes of engines on the cores of one device. A context manager, which ends all of them."""
 
-    def __init__(self, workers: Workers, lease: Lease, remote: Remote | None = None) -> None:
-        """The lease's time covers everything together. `remote`: the board of the lease."""
+    def __init__(self, workers: Workers, lease: Lease, remote: Elsewhere | None = None) -> None:
+        """The lease's time covers everything together. `remote`: the GPU or the board of the lease."""
         self._remote = remote
         self.board = lease.units[0] if remote is not None else ""
-        """Name of the board on which the networks run; empty: this machine."""
+        """Name of the GPU or the board on which the networks run; empty: the cores of this machine."""
         self.cores = lease.cores
         self._workers, self._lease = workers, lease
         self._running: dict[EngineProcess, Worker] = {}
         self._entered = 0
         self._deadline = time.monotonic() + lease.timeout_s
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the networks run on another machine."""
+        return isinstance(self._remote, Remote)
 
     @property
     def left_s(self) -> float:
@@ -178,8 +185,9 @@ class EngineBenchmark:
     def module(self, name: str, path: Path) -> tuple[EngineProcess, SideFile]:
         """Starts a compiled module; returns its process and its side file. Raises WorkerError, RequestError,
         NotFound."""
-        side = side_of(path)
-        remote = self._remote and structs.replace(self._remote, lasts_s=self.left_s)
+        side, remote = side_of(path), self._remote
+        if isinstance(remote, Remote):
+            remote = structs.replace(remote, lasts_s=self.left_s)
         return self.enter(name, worker_messages.LOAD_MODULE, str(path), remote)[0], side
 
     def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, Any]:
@@ -191,7 +199,7 @@ class EngineBenchmark:
 
     def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, Any]:
         threads = max(1, len(self.cores))
-        if self._remote is not None:
+        if isinstance(self._remote, Remote):
             remote = structs.replace(self._remote, lasts_s=self.left_s)
             contestant, version = self.enter(
                 name, worker_messages.LOAD_ONNXRUNTIME_THERE, model, remote.threads, remote
@@ -222,6 +230,8 @@ class EngineBenchmark:
     def rival(self, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Rival | str:
         """Returns ONNX Runtime, or the engine for another file format, with its fastest form by a short race; or the
         reason why there is none."""
+        if self._lease.gpu:
+            return ON_GPU
         if self._lease.board is not None:
             forms = [form for form in forms if form.engine == "onnxruntime"]
             if not forms:

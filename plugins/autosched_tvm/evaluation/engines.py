@@ -17,7 +17,7 @@ from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import BoardSession, Place, losses_told, place_of
 from autosched_tvm.evaluation.board_rival import BoardOnnxRuntime
 from autosched_tvm.tensors import Array
-from autosched_tvm.worker_messages import Remote
+from autosched_tvm.worker_messages import Elsewhere, Remote
 
 
 class Engine(Protocol):
@@ -129,8 +129,8 @@ def _engine() -> Engine:
     return _loaded[_turn[0]]
 
 
-def load_module(path: str, remote: Remote | None = None) -> None:
-    """Loads a compiled module, here or on a board. Raises RequestError, and DeviceLost."""
+def load_module(path: str, remote: Elsewhere | None = None) -> None:
+    """Loads a compiled module, here, on a GPU or on a board. Raises RequestError, and DeviceLost."""
     if remote is None:
         return hold(ModuleEngine(Path(path)))
     with place_of(remote) as place:
@@ -189,7 +189,7 @@ def operators(budget_s: float) -> OperatorTimes:
     engine = _engine()
     assert isinstance(engine, ModuleEngine), "only a compiled module can tell the times of its operators"
     if engine.is_remote:
-        raise RequestError("a board does not tell the times of single operators")
+        raise RequestError("the times of single operators are told by CPUs of this machine alone")
     return engine.operators(budget_s)
 
 

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from autosched.backend import Difference
-from autosched_tvm.worker_messages import Remote
+from autosched_tvm.worker_messages import Elsewhere
 
 
 class Check(Struct, frozen=True):
@@ -33,8 +33,8 @@ class Request(Struct, frozen=True):
     """Path of a .npz file with the user's samples; empty: generate samples."""
     share: float | None = None
     """Tolerance as a share of each output's largest value; None: as measured."""
-    remote: Remote | None = None
-    """Board on which the builds run; None: this machine."""
+    remote: Elsewhere | None = None
+    """GPU or board on which the builds run; None: the cores of this machine."""
     keeps_samples: bool = False
     """Whether samples are written beside a module that is judged alone."""
     apart: bool = False

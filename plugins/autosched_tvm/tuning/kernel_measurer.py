@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ UNSCHEDULED_FLOPS_MAX = 1e9
 round. That of a larger operator has the schedule by rule, which is 50 to 100 times as fast."""
 LOADED_RATIO = 6.0
 """Ratio of a build's wall time limit to its CPU time limit: other load may share the core."""
+GENERIC = '{"kind": "llvm"}'
+"""A target whose code each CPU of this kind runs."""
 KERNEL = "kernel.so"
 """Name of a kernel in the build cache."""
 REMOTE_S = 10.0
@@ -82,11 +84,12 @@ class KernelMeasurer:
         if path.exists():
             return path
         part = path.with_suffix(f".{threading.get_ident()}.part")  # a killed linker leaves a broken file
+        target, timeout_s = self._reference_target, 4 * self.options.build_timeout_s
         try:
             if by_rule:
-                self.untuned(task, part, lease)
+                self._call_build(worker_messages.BUILD_BY_RULE, task, part, (target,), lease, timeout_s)
             else:
-                self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
+                self._call_build(worker_messages.BUILD, task, part, (target, b""), lease, timeout_s)
         except Killed:
             raise
         except WorkerError as error:
@@ -107,10 +110,13 @@ class KernelMeasurer:
 
     def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> str:
         """Builds a shared library at `artifact`; returns the digest of its object code. Raises a WorkerError."""
-        return self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
+        arguments, timeout_s = (self._target, candidate), self.options.build_timeout_s
+        return self._call_build(worker_messages.BUILD, task, artifact, arguments, lease, timeout_s)
 
-    def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> str:
-        return self._call_build(worker_messages.BUILD, task, artifact, (self._target, candidate), lease, timeout_s)
+    @cached_property
+    def _reference_target(self) -> str:
+        """The target of references. Those of candidates for a GPU run on the CPU of its machine, whichever that is."""
+        return GENERIC if targets.arch_of(self._target) else self._target
 
     def _call_build(
         self,
@@ -133,7 +139,7 @@ class KernelMeasurer:
 
     def _key(self, function: str, task: TaskInfo, arguments: Sequence[Any]) -> str:
         """Returns the key of a kernel in the build cache, which covers everything that determines it."""
-        return build_cache.digest_of(function, self._content(task), *arguments, toolchain.versions())
+        return build_cache.digest_of(function, self._content(task), *arguments, toolchain.versions(self._target))
 
     def _content(self, task: TaskInfo) -> str:
         """Returns the digest of the task's file."""
@@ -196,7 +202,7 @@ class KernelMeasurer:
     ) -> Any:
         reference = self.reference(task, lease)  # the kernel measured here may have been built on another host
         arguments = (self.task_file(task), str(reference))
-        role = board_role(lease) if lease.board is not None else "profile"
+        role = profile_role(lease)
         call = self._workers.call
         try:
             there = self.remote(lease, REFERENCE_TIMEOUT_S)
@@ -248,11 +254,11 @@ class KernelMeasurer:
         """Compares the features of the lease's board with those of the target, once for each board. Raises a
         WorkerError, DeviceLost, and TargetUnfit."""
         there = self.remote(lease, REFERENCE_TIMEOUT_S)
-        if there is None or lease.units[0] in self._boards:
+        if not isinstance(there, worker_messages.Remote) or lease.units[0] in self._boards:
             return
         arguments, limit_s = (worker_messages.BOARD_FEATURES, there), self.options.run_timeout_s + REMOTE_S
         if lease.stage == "profile":  # the session continues
-            found = self._workers.call(board_role(lease), lease, *arguments, timeout_s=limit_s)
+            found = self._workers.call(profile_role(lease), lease, *arguments, timeout_s=limit_s)
         else:
             found = self._workers.once(lease, *arguments, timeout_s=limit_s)
         if isinstance(found, str):
@@ -270,23 +276,26 @@ class KernelMeasurer:
         function, limit_s = worker_messages.BOARD_SENTINEL, self.options.run_timeout_s + REMOTE_S
         found: DeviceNote
         if lease.stage == "profile":  # the session continues
-            found = self._workers.call(board_role(lease), lease, function, *arguments, timeout_s=limit_s)
+            found = self._workers.call(profile_role(lease), lease, function, *arguments, timeout_s=limit_s)
         else:
             found = self._workers.once(lease, function, *arguments, timeout_s=limit_s)
         return found
 
-    def remote(self, lease: Lease, lasts_s: float) -> worker_messages.Remote | None:
-        """Returns the board of a lease, for work with this time limit; None: the worker runs it itself, on the lease's
-        cores."""
+    def remote(self, lease: Lease, lasts_s: float) -> worker_messages.Elsewhere | None:
+        """Returns the GPU or the board of a lease, for work with this time limit; None: the worker runs it itself, on
+        the lease's cores."""
+        if lease.gpu:
+            return worker_messages.OwnGpu(lease.gpu)
         if lease.board is None:
             return None
         cores, triple = targets.cores_of(self._target), targets.triple_of(self._target)
         return worker_messages.Remote(lease.board, cores, lasts_s, triple)
 
 
-def board_role(lease: Lease) -> str:
-    """Returns the name of the worker that has the session with the board of a lease."""
-    return f"profile {lease.units[0]}"
+def profile_role(lease: Lease) -> str:
+    """Returns the name of the worker that measures for a lease. Each board and each GPU has one of its own, which has
+    the session with the board, or has opened the GPU."""
+    return "profile" if lease.board is None and not lease.gpu else f"profile {lease.units[0]}"
 
 
 def task_file(folder: Path, task: TaskIndex) -> Path:

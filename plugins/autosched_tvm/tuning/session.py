@@ -29,6 +29,7 @@ from autosched_runtime.side_file import samples_beside
 from autosched_tvm import worker_messages
 from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import targets, toolchain
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
 from autosched_tvm.granted_features import granted
@@ -98,6 +99,8 @@ class TvmSession(Session):
                 " its settings"
             )
         toolchain.linker(targets.triple_of(self.target))
+        if targets.arch_of(self.target):
+            toolchain.versions(self.target)  # tells what is missing for GPUs
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
         artifacts = workdir / "artifacts"
         self._tasks_dir = workdir / "tasks"
@@ -148,7 +151,7 @@ class TvmSession(Session):
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
             default_trials=self.options.trials_per_task * len(wanted), tasks_only=found.tasks_only,
             identity=Identity(
-                target=self.target, compiler=toolchain.versions(), measurement=worker_messages.MEASUREMENT,
+                target=self.target, compiler=toolchain.versions(self.target), measurement=worker_messages.MEASUREMENT,
             ),
         )  # fmt: skip
 
@@ -174,7 +177,7 @@ class TvmSession(Session):
     ) -> worker_messages.Extracted:
         """Writes the tasks of a job's model to a folder. `own`: it is this session's job. Raises ModelRejected."""
         shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
-        ways = worker_messages.Ways(options.layout.value, options.winograd, options.integers)
+        ways = self._ways(options)
         arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), ways)
         cache = self.kernels.cache
         key = self._key("import", model, job.file, shapes, self.target, ways) if cache.keeps else ""
@@ -201,8 +204,8 @@ class TvmSession(Session):
     def _check_operators(self, lease: Lease) -> None:
         """Raises ModelRejected for a network with an operator that TVM computes wrongly, or whose outputs nothing can
         check, before anything is tuned."""
-        if targets.triple_of(self.target):
-            return  # the code does not run here
+        if targets.triple_of(self.target) or targets.arch_of(self.target):
+            return  # the code does not run on a lane
         prepared, samples, unverified = _prepared(self._tasks_dir), self._samples, self.options.unverified
         cache, key = self.kernels.cache, ""
         if cache.keeps:
@@ -320,7 +323,7 @@ class TvmSession(Session):
     def _key(self, what: str, model: Path, *parts: object) -> str:
         """Returns the key of an artifact of a model, made by the present code, in the build cache."""
         code = text_digest("autosched_tvm.compile")
-        return digest_of(what, _content(model), parts, toolchain.versions(), code)
+        return digest_of(what, _content(model), parts, toolchain.versions(self.target), code)
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Verifies and measures; leaves NAME.so and NAME.json in the output folder.
@@ -423,7 +426,7 @@ class TvmSession(Session):
     def _request(self, lease: Lease) -> Request:
         models = tuple(form.path for form in self._forms)
         threads = max(1, len(lease.cores))
-        if lease.board is not None:  # the reference runs here
+        if not lease.cores:  # the reference runs on the cores of this process
             threads = len(os.sched_getaffinity(0))
         return Request(
             models, threads, self._samples, self.options.tolerance, self.kernels.remote(lease, lease.timeout_s),
@@ -437,11 +440,20 @@ class TvmSession(Session):
 
     @property
     def _compilation(self) -> worker_messages.Compilation:
+        ways = self._ways(self.options)
         return worker_messages.Compilation(
-            str(_prepared(self._tasks_dir)), self.target, str(self._builds), self._job.name, self.options.layout.value,
-            self.options.winograd, compares_kernels=self.options.tolerance is None,
+            str(_prepared(self._tasks_dir)), self.target, str(self._builds), self._job.name, ways.layout,
+            ways.winograd, compares_kernels=self.options.tolerance is None,
             without_rule=self._without_rule, untuned=self._job.trials != 0 or self._job.records_from is not None,
         )  # fmt: skip
+
+    def _ways(self, options: Options) -> worker_messages.Ways:
+        """Returns the ways to compute a network for the job's target. Blocked layouts, Winograd's algorithm and dot
+        products of integers are those of CPUs."""
+        if not targets.arch_of(self.target):
+            return worker_messages.Ways(options.layout.value, options.winograd, options.integers)
+        layout = LayoutOption.NHWC if options.layout is LayoutOption.NHWC else LayoutOption.KEEP
+        return worker_messages.Ways(layout.value)
 
     def _publish(self, build: Path, stem: str, verified: str = "") -> None:
         """Copies a build and its samples to the output folder, and records there what it was compiled from, and

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 import msgspec
 from msgspec import Struct
 
-from autosched import config
+from autosched import config, gpus
 from autosched.api import daemon_address, result_folder, tvm_programs
 from autosched.api.connection import Daemon
 from autosched.api.fluent import Ordered, wait
@@ -21,8 +21,9 @@ from autosched.api.on_demand import Told, connected
 from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import one_step_client
 from autosched.config import Config
+from autosched.device_types import CUDA_KINDS, named_arch, runs
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
-from autosched.model import DEVICE_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.model import DEVICE_POOL, NETWORK_TASK, CudaDevice, JobId, JobSpec, TaskLoad, device_kind
 from autosched.process import whole_file
 from autosched.records.statistics import summarize
 from autosched.runtime_errors import in_words
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from autosched.export.exported import Packing
     from autosched_runtime.network import Network
 
+DEFAULT_DEVICE = "cpu"
+"""Kind of device that is meant where no other is named."""
 PADDING_S = 600.0
 """Seconds for the comparison of padded inputs with exact ones."""
 MEASURE_EXTRA_S = 60.0
@@ -90,6 +93,13 @@ class Module(Ordered):
     def cores(self) -> int:
         """Number of cores that it was tuned for. Raises RequestError if the file beside it cannot be read."""
         return _origin(self.path).cores
+
+    @property
+    def arch(self) -> int | None:
+        """Compute capability of the GPU for which it was compiled, 90 for 9.0; None for CPUs. Raises RequestError if
+        the file beside it cannot be read."""
+        target = _origin(self.path).target
+        return named_arch(str(target.get("arch", ""))) if target.get("kind") in CUDA_KINDS else None
 
     @property
     def verified(self) -> bool:
@@ -259,20 +269,42 @@ class Module(Ordered):
     ) -> dict[str, Any]:
         """Run the measuring child process; under a lease if a daemon runs."""
 
-        async def measure(cores: Sequence[int]) -> dict[str, Any]:
+        async def measure(cores: Sequence[int], gpu: str) -> dict[str, Any]:
             timeout_s = budget_s + MEASURE_EXTRA_S
-            words_said = [*words, "--budget-s", str(budget_s), *tvm_programs.on_cores(cores)]
+            where = [*tvm_programs.on_cores(cores), *tvm_programs.on_gpu(gpu)]
+            words_said = [*words, "--budget-s", str(budget_s), *where]
             return await tvm_programs.ask(tvm_programs.MODULE_COMMAND, words_said, timeout_s=timeout_s)
 
         try:
             async with connected(daemon, start=False) as connection:
-                return await self._leased(connection, device, budget_s, lambda order: measure(order.cores), told)
+                kind = await self._kind(connection, device)
+                return await self._leased(
+                    connection, kind, budget_s, lambda order: measure(order.cores, order.gpu), told
+                )
         except DaemonUnreachable:
             if daemon_address.named(daemon) is not None:
                 raise
         if told is not None:
             told("No daemon runs: measuring without a lease; other programs on this machine may disturb it.")
-        return await measure(await asyncio.to_thread(self._usual_cores, device))
+        if (uuid := await asyncio.to_thread(self.gpu)) != "":
+            return await measure((), uuid)
+        return await measure(await asyncio.to_thread(self._usual_cores, device), "")
+
+    def gpu(self) -> str:
+        """UUID of the GPU of this machine on which it runs; empty for a module for CPUs. Raises NotFound."""
+        arch = self.arch
+        return gpus.chosen(arch).uuid if arch is not None else ""
+
+    async def _kind(self, daemon: Daemon, device: str) -> str:
+        """The kind of device on which it is measured: the given one, or for a module for GPUs one that runs it. Raises
+        NotFound."""
+        arch = self.arch
+        if arch is None or device != DEFAULT_DEVICE:
+            return device
+        for unit in await daemon.units():
+            if isinstance(unit.accelerator, CudaDevice) and runs(arch, unit.accelerator.arch):
+                return device_kind(unit.pools[0])
+        raise NotFound(f"the daemon has no GPU that runs code for compute capability {arch // 10}.{arch % 10}")
 
     def _usual_cores(self, device: str) -> tuple[int, ...]:
         """The cores of a device with the number of cores that it was tuned for, or of any device; empty if unknown."""

@@ -23,6 +23,11 @@ def on_cores(cores: Sequence[int]) -> list[str]:
     return ["--cores", ",".join(map(str, cores))] if cores else []
 
 
+def on_gpu(uuid: str) -> list[str]:
+    """The option of a program that runs a network on a GPU; empty: on the cores of this machine."""
+    return ["--gpu", uuid] if uuid else []
+
+
 async def ask(
     program: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None,
     on_object: Callable[[dict[str, Any]], None] | None = None,

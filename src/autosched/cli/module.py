@@ -107,6 +107,7 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
     words = ["run", str(found.path), "--seed", str(seed), *inputs]
     if output is not None:
         words += ["--output", str(output)]
+    words += tvm_programs.on_gpu(found.gpu())
     pools = config.resources(Config()).pools
     cores = sorted({core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores})
     if len(cores) >= found.cores:  # otherwise it needs the cores of the devices, too

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autosched import formatting
+from autosched.api.compiled_module import Module
 from autosched.api.result_folder import PAGE, REJECTED, Result
 from autosched.backend import Evaluation, OperatorTimes
 from autosched.cli import output
@@ -67,7 +68,10 @@ def in_a_line(result: Result) -> Iterator[str]:
 def _next(result: Result, job: JobId) -> Iterator[str]:
     """Commands to run next."""
     yield " Next:"
-    if result.module is not None and result.report.evaluation is not None and result.report.evaluation.board:
+    if result.module is not None and Module(result.module).arch is not None:
+        yield f"   autosched evaluate {shown(result.module)}"
+        yield "   on another machine: copy both files, and see:  autosched doctor --target cuda"
+    elif result.module is not None and result.report.evaluation is not None and result.report.evaluation.board:
         name = result.module.name
         both = f"{name} and {result.module.with_suffix('.json').name}"
         yield f"   copy {both} to the board, and run it there, with autosched and TVM:"

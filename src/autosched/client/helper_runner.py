@@ -126,7 +126,10 @@ class HelperRunner:
         if order.lease is None:
             raise WireError("a part of a step has no lease")
         said = order.lease
-        lease = Lease(stage=said.stage, units=said.units, cores=said.cores, timeout_s=said.timeout_s, step=order.step)
+        lease = Lease(
+            stage=said.stage, units=said.units, cores=said.cores, timeout_s=said.timeout_s, step=order.step,
+            gpu=said.gpu,
+        )  # fmt: skip
         self._leases[order.step] = lease
         task = self._parts[part] = asyncio.get_running_loop().create_task(self._run(order, lease))
         task.add_done_callback(self._finished)

@@ -203,7 +203,9 @@ class JobRunner:
             return  # already reported
         # on another machine than the daemon's these core numbers may not exist
         cores = () if self._helpers.is_away(step.units) else cores_of(order.cores)
-        lease = Lease(stage=step.stage, units=step.units, cores=cores, timeout_s=order.timeout_s, step=step.id)
+        lease = Lease(
+            stage=step.stage, units=step.units, cores=cores, timeout_s=order.timeout_s, step=step.id, gpu=order.gpu
+        )
         self._leases[step.id], self._held[step.id] = lease, None
         overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and it was not revoked")
         watchdog = asyncio.get_running_loop().call_later(order.timeout_s + WATCHDOG_S, self._revoke, overdue)

@@ -31,6 +31,7 @@ from autosched.core.lifecycles import (
 from autosched.core.remaining_work import PoolWork, RemainingWork
 from autosched.model import (
     OWN_HOST,
+    CudaDevice,
     Goal,
     HostName,
     JobFailure,
@@ -521,6 +522,11 @@ class State:
     def cores_of(self, step: Step) -> tuple[int, ...]:
         """Cores of a step's units, by their numbers on the host."""
         return tuple([core for unit in step.units for core in self.slots[unit].unit.cores])
+
+    def gpu_of(self, step: Step) -> str:
+        """UUID of the GPU that a step holds; empty if it holds none."""
+        devices = (self.slots[unit].unit.accelerator for unit in step.units)
+        return next((device.uuid for device in devices if isinstance(device, CudaDevice)), "")
 
     def is_usable(self, unit: UnitName) -> bool:
         """Whether the unit may get steps, now or when it is free."""

@@ -392,6 +392,8 @@ class StartStep(Method, frozen=True):
     timeout_s: float
     sentinel: bool = False
     """Run the sentinel first, which measures the device's present speed (DeviceNote)."""
+    gpu: Annotated[str, Meta(max_length=40)] = ""
+    """UUID of the step's device if it is a GPU."""
 
 
 class RevokeStep(Method, frozen=True):

@@ -47,6 +47,8 @@ class PartLease(Struct, frozen=True):
     """Numbered as on the helper's host."""
     timeout_s: float
     """Maximum seconds of the work itself; the helper ends what takes longer."""
+    gpu: Annotated[str, Meta(max_length=40)] = ""
+    """UUID of the device if it is a GPU."""
 
 
 class PartResult(Struct, frozen=True):

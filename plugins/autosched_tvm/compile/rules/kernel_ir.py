@@ -143,8 +143,8 @@ def zero(expression: Expr) -> bool:
     return isinstance(expression, tirx.IntImm) and int(expression) == 0
 
 
-def nodes(expression: Expr, kind: Any) -> list[Expr]:
-    """Returns all parts of an expression that are of a class."""
+def nodes(expression: Expr | Stmt, kind: Any) -> list[Expr]:
+    """Returns all parts of an expression or a statement that are of a class."""
     found: list[Any] = []
     tvm_ffi.structural_walk(expression, (kind, found.append))
     return found

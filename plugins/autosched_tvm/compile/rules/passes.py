@@ -6,9 +6,10 @@ from typing import Any
 import tvm
 from tvm import relax, sym, tirx
 
+from autosched.errors import ModelRejected
 from autosched_tvm.compile import kernel_sketches, relax_calls
 from autosched_tvm.compile.movable_rounding import movable
-from autosched_tvm.compile.rules import index_set_splitting, inlining, stage_inlining
+from autosched_tvm.compile.rules import gpu, index_set_splitting, inlining, stage_inlining
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
 from autosched_tvm.tvm_types import BlockBuilder, Expr, IRModule, Pass, PrimFunc, Target
@@ -22,6 +23,11 @@ NO_RULE = "autosched.no_rule"
 """Attribute of a function whose schedule by rule is wrong."""
 
 log = logging.getLogger(__name__)
+
+
+def is_gpu(target: Target) -> bool:
+    """Returns whether kernels for a target run on a GPU."""
+    return str(target.kind.name) == "cuda"
 
 
 def with_rules(target: Target) -> Pass:
@@ -55,8 +61,12 @@ def schedule_of(function: PrimFunc) -> str:
 
 
 def by_rule(function: PrimFunc, target: Target) -> PrimFunc:
-    """Returns a function scheduled by the rules. Where none fits or the function may have none, its stages are
-    joined."""
+    """Returns a function scheduled by the rules. Where none fits or the function may have none, its stages are joined.
+
+    For a GPU, raises ModelRejected where none fits.
+    """
+    if is_gpu(target):
+        return _on_gpu(function, target)
     if NO_RULE in (function.attrs or {}):
         return stage_inlining.joined(function)
     try:
@@ -64,6 +74,18 @@ def by_rule(function: PrimFunc, target: Target) -> PrimFunc:
     except NoRule as reason:
         log.info("no rule fits a kernel: %s", reason)
         return stage_inlining.joined(function)
+
+
+def _on_gpu(function: PrimFunc, target: Target) -> PrimFunc:
+    try:
+        if NO_RULE in (function.attrs or {}):
+            return gpu.plain(function)
+        return gpu.scheduled(function, target).with_attr(SCHEDULE, BY_RULE)
+    except NoRule as reason:
+        name = str((function.attrs or {}).get("global_symbol", "of the network"))
+        raise ModelRejected(
+            f"a kernel ({name[:60]}) cannot run on a GPU: {reason}. Tune the network for a CPU: --device cpu"
+        ) from reason
 
 
 def with_views() -> Pass:

@@ -114,8 +114,9 @@ class HelperRegistry:
 
     def _lease(self, step: Step) -> PartLease:
         # The scheduler added this time for the start of the helper and the transfer of files.
-        limit_s = step.deadline_at - step.started_at - self._runtime.state.step_timeout_s
-        return PartLease(step.stage, step.units, self._runtime.state.cores_of(step), max(1.0, limit_s))
+        state = self._runtime.state
+        limit_s = step.deadline_at - step.started_at - state.step_timeout_s
+        return PartLease(step.stage, step.units, state.cores_of(step), max(1.0, limit_s), state.gpu_of(step))
 
     def stop(self, job: JobId, method: StopElsewhere) -> None:
         """Kill all parts of a step on helpers, at the client's wish."""

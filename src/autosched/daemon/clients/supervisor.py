@@ -265,11 +265,11 @@ class ClientSupervisor:
             self._tell(client, client.link, RevokeStepCall(step=action.step, reason=action.reason[:4_000]))
 
     def _order(self, client: Client, link: Link, step: Step) -> None:
-        slots = self._runtime.state.slots
+        state = self._runtime.state
         timeout_s = step.deadline_at - step.started_at
-        sentinel = len(step.units) == 1 and self._monitor.begin(slots[step.units[0]], self._runtime.clock())
+        sentinel = len(step.units) == 1 and self._monitor.begin(state.slots[step.units[0]], self._runtime.clock())
         call = StartStepCall(
-            step=step, cores=self._runtime.state.cores_of(step), timeout_s=timeout_s, sentinel=sentinel
+            step=step, cores=state.cores_of(step), timeout_s=timeout_s, sentinel=sentinel, gpu=state.gpu_of(step)
         )
         self._tell(client, link, call)
 

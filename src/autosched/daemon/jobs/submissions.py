@@ -15,7 +15,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
-from autosched.model import JobId, JobSpec, RpcServer, Unit, device_kind
+from autosched.model import CudaDevice, JobId, JobSpec, RpcServer, Unit, device_kind
 from autosched.protocol.roles import Role
 from autosched.text.job_selectors import labels
 from autosched.text.visible import one_line
@@ -43,7 +43,7 @@ class Submissions:
     async def take(self, spec: JobSpec, who: Principal) -> JobId:
         """Submit a job. Raises RequestError, NotFound, Refused, Busy, and StorageFull when it cannot be stored."""
         owner = who.name
-        spec = for_board(spec, _kinds(self._runtime.state))
+        spec = for_device(spec, _kinds(self._runtime.state))
         if reason := self._refusal(owner):
             raise Refused(reason)
         self._check(spec)
@@ -143,18 +143,21 @@ class Submissions:
                 )
 
 
-def for_board(spec: JobSpec, kinds: Mapping[str, tuple[Unit, ...]]) -> JobSpec:
-    """The submission with the target that the settings give for its kind of boards.
+def for_device(spec: JobSpec, kinds: Mapping[str, tuple[Unit, ...]]) -> JobSpec:
+    """The submission with the target of its devices: for boards that of the settings, for GPUs their own.
 
-    A submission may name a kind of boards instead of a target.
+    A submission may name a kind of boards or GPUs instead of a target.
     """
     named = kinds.get(spec.target, ())
-    if named and named[0].is_board:
+    if named and named[0].accelerator is not None:
         spec = msgspec.structs.replace(spec, device=spec.target, target="auto")
     first = next(iter(kinds.get(spec.device, ())), None)
-    if first is None or not isinstance(first.accelerator, RpcServer) or device_types.target_kind(spec.target):
-        return spec
-    return msgspec.structs.replace(spec, target=first.accelerator.target or spec.target)
+    match first.accelerator if first is not None else None:
+        case RpcServer(target=target) if target and not device_types.target_kind(spec.target):
+            return msgspec.structs.replace(spec, target=target)
+        case CudaDevice(arch=arch) if spec.target.strip() in ("", "auto", "cuda"):
+            return msgspec.structs.replace(spec, target=device_types.gpu_target(arch))
+    return spec
 
 
 def _kinds(state: State) -> dict[str, tuple[Unit, ...]]:

@@ -44,7 +44,10 @@ def test_short_and_long_forms_of_targets_are_read(text: str, expected: dict[str,
         ("native", "generic CPU; use the target"),
         ("llvm -mcpu=native", "generic CPU"),
         ("skylakee", "no CPU 'skylakee'.*Near: skylake"),
-        ("cuda", "tunes CPUs"),
+        ("cuda", "names no architecture: write for example 'cuda -arch=sm_90'"),
+        ("vulkan", "tunes CPUs"),
+        ("cuda -arch=sm_37", "compute capability 7.5 and newer alone, and the target names sm_37"),
+        ("nvidia/no-such-card", "TVM knows no target 'nvidia/no-such-card'"),
         ("{nonsense", "not valid JSON"),
         ("[1]", "no CPU"),
         ('{"kind": "llvm", "mcpuu": "x"}', "TVM refuses"),
@@ -133,3 +136,18 @@ def test_a_gpus_target_leaves_nothing_to_ask_a_device_for(arch: int, name: str) 
     assert targets.arch_of(json.dumps(told)) == str(target.attrs["arch"]) == name
     assert int(target.attrs["max_threads_per_block"]) == 1024
     assert targets.arch_of('{"kind": "llvm", "mcpu": "znver4"}') == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "arch"),
+    [
+        ("cuda -arch=sm_90", "sm_90"), ('{"kind": "cuda", "arch": "sm_75"}', "sm_75"),
+        ("nvidia/geforce-rtx-4090", "sm_89"), ("nvidia/nvidia-h100", "sm_90"),
+    ],
+)  # fmt: skip
+def test_a_target_for_gpus_is_resolved_to_the_same_one_however_it_is_written(text: str, arch: str) -> None:
+    resolved = targets.resolve(text, 4)
+    assert json.loads(resolved) == targets.of_gpu(int(arch.removeprefix("sm_")))
+    assert targets.resolve(resolved, 1) == resolved
+    assert targets.needed(resolved) == ()
+    assert targets.cores_of(resolved) == 1

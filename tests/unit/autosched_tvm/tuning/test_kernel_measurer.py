@@ -1,5 +1,6 @@
 """Reference kernels, with which candidates are compared. The workers are fake, so TVM is not needed."""
 
+import json
 import signal
 from pathlib import Path
 from typing import Any, cast
@@ -8,12 +9,13 @@ import pytest
 
 from autosched.backend import Lease
 from autosched.errors import StepFailed, TargetUnfit
-from autosched.model import TaskInfo
+from autosched.model import Failure, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, Workers
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer
 from autosched_tvm.tuning.options import Options
+from autosched_tvm.worker_failures import of_run
 
 LEASE = Lease("any", ("host/0",), (0,), 60.0)
 TASK = TaskInfo(task=1, name="op", workload="0")
@@ -54,7 +56,7 @@ def test_a_candidate_that_was_built_is_not_built_again(tmp_path: Path, monkeypat
     monkeypatch.setenv(build_cache.FOLDER, str(tmp_path / "cache"))
     monkeypatch.setenv(build_cache.BYTES_MAX, "100000")
     tools = ["tvm 1"]
-    monkeypatch.setattr(toolchain, "versions", lambda: tools[0])
+    monkeypatch.setattr(toolchain, "versions", lambda target: tools[0])
     (tmp_path / "1.json").write_text("a workload")
 
     def built(candidate: bytes, name: str) -> tuple[str, int]:
@@ -207,3 +209,37 @@ def test_sigill_of_one_candidate_is_its_own_fault(tmp_path: Path) -> None:
         with pytest.raises(Died):
             kernels.profile(TASK, tmp_path / "a.so", None, LEASE)
     assert workers.probes == 1
+
+
+class GpuWorkers(FakeWorkers):
+    """Remember the roles of calls, targets of builds, and places of measurements."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.told: list[tuple[str, Any]] = []
+
+    def call(self, role: str, lease: object, function: str, *arguments: Any, **limits: object) -> str:
+        self.told.append((role, arguments[1] if function == worker_messages.BUILD else arguments[-1]))
+        return super().call(role, lease, function, *arguments, **limits)
+
+
+def test_candidates_for_a_gpu_are_compared_with_a_kernel_for_any_cpu(tmp_path: Path) -> None:
+    """Its lane and the GPU's machine may have different CPUs. Each GPU has a worker of its own."""
+    workers, target = GpuWorkers(), json.dumps(targets.of_gpu(90))
+    kernels = KernelMeasurer(cast(Workers, workers), tmp_path, tmp_path, target, Options())
+    for number in range(2):
+        lease = Lease("profile", (f"gpu-{number}",), (), 60.0, gpu=f"GPU-{number}")
+        kernels.profile(TASK, tmp_path / "a.so", None, lease)
+    build, *measured = workers.told
+    assert json.loads(build[1]) == {"kind": "llvm"}
+    assert measured == [(f"profile gpu-{number}", worker_messages.OwnGpu(f"GPU-{number}")) for number in (0, 0, 1, 1)]
+    kernels.build(TASK, b"candidate", tmp_path / "b.so", LEASE)
+    assert workers.told[-1] == ("build", target)
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure"),
+    [("KernelFault", Failure.RUN_CRASH), ("GpuMemoryFull", Failure.RUN_ERROR), ("WrongResult", Failure.WRONG_RESULT)],
+)
+def test_a_fault_of_a_kernel_on_a_gpu_is_a_crash(kind: str, failure: Failure) -> None:
+    assert of_run(Raised(kind, "cudaErrorIllegalAddress"), 1.0) == (failure, "cudaErrorIllegalAddress")

@@ -2,13 +2,14 @@
 
 import pytest
 
-from autosched.daemon.jobs.submissions import for_board
-from autosched.model import JobSpec, RpcServer, Unit
+from autosched.daemon.jobs.submissions import for_device
+from autosched.model import CudaDevice, JobSpec, RpcServer, Unit
 
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -num-cores=4"
 KINDS = {
     "cpu": (Unit("cpu0", (1,)),),
     "pi4": (Unit("b0", accelerator=RpcServer("b0.lab:9091", "", ARM)),),
+    "nvidia-h200": (Unit("gpu-0", accelerator=CudaDevice("GPU-" + 36 * "0", 90)),),
     "bare": (Unit("b1", accelerator=RpcServer("b1.lab:9091")),),
 }
 
@@ -25,8 +26,13 @@ KINDS = {
         ("cpu", "cpu", ("cpu", "cpu")),
         ("cpu", "auto", ("cpu", "auto")),
         ("unknown", "auto", ("unknown", "auto")),
+        ("nvidia-h200", "auto", ("nvidia-h200", "cuda -arch=sm_90")),
+        ("nvidia-h200", "cuda", ("nvidia-h200", "cuda -arch=sm_90")),
+        ("nvidia-h200", "cuda -arch=sm_89", ("nvidia-h200", "cuda -arch=sm_89")),
+        ("nvidia-h200", "llvm", ("nvidia-h200", "llvm")),
+        ("cpu", "nvidia-h200", ("nvidia-h200", "cuda -arch=sm_90")),
     ],
 )
-def test_a_kind_of_boards_stands_for_its_target(device: str, target: str, wanted: tuple[str, str]) -> None:
-    spec = for_board(JobSpec(name="net", model="0" * 64, device=device, target=target), KINDS)
+def test_a_kind_of_boards_or_gpus_stands_for_its_target(device: str, target: str, wanted: tuple[str, str]) -> None:
+    spec = for_device(JobSpec(name="net", model="0" * 64, device=device, target=target), KINDS)
     assert (spec.device, spec.target) == wanted
