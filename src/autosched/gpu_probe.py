@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from autosched import cuda_libraries
 from autosched.cuda_libraries import INSTALL
+from autosched.process import process_tree
 
 NVML_PACKAGE = "nvidia-ml-py"
 EVERY_S, WATCH_S = 1.0, 3_600.0
@@ -43,7 +44,7 @@ class Gpu(Struct, frozen=True):
     divided: bool = False
     """Whether MIG divides it into slices."""
     processes: tuple[int, ...] = ()
-    """Processes that compute on it."""
+    """Processes of other programs than jobs that have opened it."""
 
 
 class Inventory(Struct, frozen=True):
@@ -73,7 +74,9 @@ class GpuState(Struct, frozen=True):
     reasons: int = 0
     """NVML's bits for the reasons of its clock (nvmlClocksEventReason)."""
     processes: tuple[int, ...] = ()
-    """Processes that compute on it."""
+    """Processes of other programs than jobs that have opened it."""
+    busy: tuple[int, ...] = ()
+    """Those of them that computed there in the last second, as far as the driver tells."""
     ecc_errors: int = 0
     """Errors of its memory since the boot that were not corrected."""
 
@@ -135,14 +138,17 @@ def watch() -> None:
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
             named.append((pynvml.nvmlDeviceGetUUID(handle), handle))
     until, parent = time.monotonic() + WATCH_S, os.getppid()
+    since = {uuid: time.time_ns() // 1_000 for uuid, _ in named}
     while time.monotonic() < until and os.getppid() == parent:
-        states = [_state(pynvml, uuid, handle) for uuid, handle in named]
+        states = [_state(pynvml, uuid, handle, since) for uuid, handle in named]
         sys.stdout.buffer.write(msgspec.json.encode(states) + b"\n")
         sys.stdout.flush()
         time.sleep(EVERY_S)
 
 
-def _state(nvml: Any, uuid: str, handle: Any) -> GpuState:
+def _state(nvml: Any, uuid: str, handle: Any, since: dict[str, int]) -> GpuState:
+    """The state of a GPU. `since`: time of the last sample of each GPU's users, in microseconds, which is updated."""
+
     def told(function: str, *words: int) -> int:
         """A number of the driver; 0 if this GPU has none."""
         with suppress(nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
@@ -158,6 +164,7 @@ def _state(nvml: Any, uuid: str, handle: Any) -> GpuState:
             clock_max_mhz=told("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
             reasons=told("nvmlDeviceGetCurrentClocksEventReasons"),
             processes=_processes(nvml, handle),
+            busy=_busy(nvml, uuid, handle, since),
             ecc_errors=told(
                 "nvmlDeviceGetTotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
             ),
@@ -168,8 +175,25 @@ def _state(nvml: Any, uuid: str, handle: Any) -> GpuState:
 
 def _processes(nvml: Any, handle: Any) -> tuple[int, ...]:
     with suppress(nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
-        return tuple(process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return tuple(process.pid for process in found if process_tree.mark_of(process.pid) is None)
     return ()
+
+
+def _busy(nvml: Any, uuid: str, handle: Any, since: dict[str, int]) -> tuple[int, ...]:
+    """Processes of other programs that have computed since the last call. Those that this machine does not list belong
+    to other containers, or have ended: of them nothing is said, since they may be jobs."""
+    try:
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, since.get(uuid, 0))
+    except nvml.NVMLError:  # no samples, or none on this GPU
+        return ()
+    since[uuid] = max((sample.timeStamp for sample in samples), default=since.get(uuid, 0))
+    used = {sample.pid for sample in samples if sample.smUtil > 0}
+    return tuple(sorted(pid for pid in used if _is_foreign(pid)))
+
+
+def _is_foreign(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and process_tree.mark_of(pid) is None
 
 
 def parts() -> list[Part]:

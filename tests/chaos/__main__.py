@@ -19,7 +19,7 @@ from chaos import run
 
 PARTS = {
     "kills": run.kills, "matrix": run.matrix, "makespan": run.makespan, "tvm": run.tvm, "records": run.records,
-    "experiment": run.experiment, "hosts": run.hosts, "helpers": run.helpers,
+    "experiment": run.experiment, "hosts": run.hosts, "helpers": run.helpers, "gpus": run.gpus,
 }  # fmt: skip
 
 

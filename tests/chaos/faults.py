@@ -52,7 +52,7 @@ async def kill_daemon(lab: Lab, rng: random.Random, rows: float) -> None:
         await _rows(lab, round(rng.expovariate(1 / rows)))
     assert lab.alive, f"the daemon ended by itself: {lab.last_words()}"
     await lab.end(signal.SIGKILL)
-    lab.spawn(as_program=rng.random() < PROGRAMS)
+    lab.spawn(as_program=lab.only_programs or rng.random() < PROGRAMS)
 
 
 async def _rows(lab: Lab, count: int) -> None:

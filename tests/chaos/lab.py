@@ -69,6 +69,10 @@ class Lab:
         _forks.set_forkserver_preload(["autosched.cli.command_table", "autosched.daemon.compose"])
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
         self._spawned_at: float | None = None
+        self.only_programs = False
+        """Whether all daemons are started as programs, such as those with libraries of their own."""
+        self.pids: list[int] = []
+        """Process ids of all daemons so far."""
         self.serving_s: list[float] = []
         """Seconds from its start to its first answer, for each daemon so far."""
 
@@ -87,6 +91,7 @@ class Lab:
         else:
             self._process = _forks.Process(target=_serve, args=(str(self._config), str(log), self._path))
             self._process.start()
+        self.pids.append(self.pid)
 
     async def serving(self) -> Daemon:
         """Waits until the daemon answers. Raises AssertionError if it has ended."""

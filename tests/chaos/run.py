@@ -37,6 +37,7 @@ AWAY_S = 3.0
 CATCH_UP_S = 300.0
 """Maximum seconds until the record store has all records."""
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 192, 20, 2.0
+GPU_FAULTS_MAX = 100
 HOSTS, HOST_LEASE_S, HOST_DELAY_S, HOST_PAUSE_S = 2, 3.0, 0.001, 1.0
 """Number of hosts beside the daemon's own; in seconds, their lease, the delay of a packet, and the mean time between
 faults."""
@@ -327,6 +328,16 @@ async def experiment(folder: Path, plan: Plan, rng: random.Random) -> Told:
     """Runs an experiment of 24 jobs with 20 faults: kills of the daemon, clients and its own process, and settings of
     the clock."""
     return await experiment_kills.kills(folder, min(plan.kills, experiment_kills.KILLS), rng)
+
+
+async def gpus(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """Tunes networks on two fake GPUs while processes die and the GPUs fail."""
+    from chaos import gpu_faults  # imported here: the other parts need no TVM
+
+    told = await gpu_faults.kills(folder, min(plan.kills, GPU_FAULTS_MAX), rng, plan.rest_s)
+    broken = told.pop("broken")
+    told = _checked(folder, told)
+    return {**told, "violations": [*broken, *told["violations"]][:50]}
 
 
 async def _caught_up(lab: Lab, url: str) -> float:

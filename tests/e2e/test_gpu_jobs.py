@@ -14,8 +14,7 @@ import fakecuda
 from autosched.api.connection import Daemon
 from autosched.model import Failure, JobSpec, Purpose
 from integration.lab import Lab, command_line, lab
-from nets import small_net
-from unit.cuda.test_networks import CASES
+from nets import quantised, small_net, transformer
 
 pytestmark = [
     pytest.mark.tvm,
@@ -50,17 +49,14 @@ def submitted(there: Lab, file: Path, trials: int) -> int:
 def test_networks_are_tuned_on_two_gpus_at_once_and_correct_there(
     machine: fakecuda.Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("a transformer", "a quantised convolution"):
-        onnx.save(CASES[name][0], tmp_path / f"{name}.onnx")
+    onnx.save(transformer(), tmp_path / "transformer.onnx")
+    onnx.save(quantised(), tmp_path / "quantised.onnx")
     onnx.save(small_net(), tmp_path / "net.onnx")
     folder = tmp_path / "lab"
     folder.mkdir()
     with lab(folder) as there:
         cli = command_line(there, tmp_path, monkeypatch, capsys)
-        others = [
-            submitted(there, tmp_path / f"{name}.onnx", trials=8)
-            for name in ("a transformer", "a quantised convolution")
-        ]
+        others = [submitted(there, tmp_path / f"{name}.onnx", trials=8) for name in ("transformer", "quantised")]
         code, said, err = cli(
             "tune", "net.onnx", "-t", KIND, "--backend", "autotvm", "--trials", 12, "--output", "out",
             "--option", "batch=4", "--option", "min_repeat_ms=0",

@@ -16,8 +16,10 @@ from autosched.agent.host_lease import HostLease, now_s
 from autosched.agent.owner_watch import OwnerWatch
 from autosched.device_probe import Unwell, treat
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, NotFound, Refused, RequestError, WireError
+from autosched.gpu_probe import GpuState
+from autosched.gpu_states import GpuStates
 from autosched.machine import unix_time_s
-from autosched.model import HostName, Pool, UnitName
+from autosched.model import CudaDevice, HostName, Pool, UnitName
 from autosched.process import whole_file
 from autosched.protocol import (
     HOST_METHODS,
@@ -84,6 +86,8 @@ class Agent:
         self._unsaid: dict[str, str] = {}  # clients whose end was not reported to the daemon yet, and how they ended
         self._saying: set[asyncio.Task[None]] = set()
         self._leaving = self._complaint = ""
+        self._gpus: tuple[GpuState, ...] = ()
+        """The last states of its GPUs that were not reported yet."""
         self._report_every_s = HOST_REPORT_S
 
     async def run(self, stop: asyncio.Event, owner: OwnerWatch | None = None) -> None:
@@ -112,6 +116,8 @@ class Agent:
         try:
             if owner is not None:
                 work.append(loop.create_task(self._give_back_to(owner)))
+            if any(isinstance(unit.accelerator, CudaDevice) for pool in self._pools for unit in pool.units):
+                work.append(loop.create_task(GpuStates(self._hear_gpus).run()))
             await _first(asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED), stop)
             for task in work:
                 if task.done():
@@ -122,6 +128,9 @@ class Agent:
             for task in work:
                 task.cancel()
             await asyncio.wait(work)
+
+    def _hear_gpus(self, states: Sequence[GpuState]) -> None:
+        self._gpus = tuple(states)
 
     async def _give_back_to(self, owner: OwnerWatch) -> None:
         """When the owner uses the machine, end all clients, then report that to the daemon."""
@@ -211,8 +220,9 @@ class Agent:
         sent_at = now_s()
         said = ReportHost(
             clients=self.clients.alive(), load=machine_facts.load(), clock_s=unix_time_s(),
-            memory_free_bytes=machine_facts.memory_free_bytes(),
+            memory_free_bytes=machine_facts.memory_free_bytes(), gpus=self._gpus,
         )  # fmt: skip
+        self._gpus = ()
         lease = await link.call(said, LeaseAnswer, timeout_s=SILENCE_S)
         self._renew(sent_at, lease)
         for name in lease.kill:

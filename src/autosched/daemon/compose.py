@@ -321,9 +321,10 @@ class Daemon:
         interval_s = self._settings.guard.sentinel_interval_s
         self._gpus = GpuWatch(runtime)
         monitor = DeviceMonitor(records, progress, runtime.stream, interval_s, self._gpus.health)
+        self._gpus.tags = monitor.disturbed
         suspicion = DeviceSuspicion(self._settings.guard.quarantine_s)
         hooks: dict[UnitName, Sequence[str]] = {**self._settings.reboot_hooks}
-        self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s, monitor.disturbed)
+        self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s, monitor.disturbed, self._gpus.hear)
         self._registry = BoardRegistry(runtime, self._settings.board, hooks)
         self._boards = BoardSessions(runtime, self._registry)
         self._programs = ProgramJobs(runtime, self._registry, self._boards, self._limits_of_programs)

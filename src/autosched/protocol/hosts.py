@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from autosched.gpu_probe import GpuState
 from autosched.model import HostName, JobId, Name, Pool, Seconds, Text
 from autosched.protocol.method import FRAME_BYTES, HEARTBEAT_S, Asker, Done, Method, Role
 
@@ -95,6 +96,8 @@ class ReportHost(Method, frozen=True):
     memory_free_bytes: Annotated[int, Meta(ge=0)]
     clock_s: Annotated[float, Meta(ge=0)]
     """Unix time of the host's clock, in seconds."""
+    gpus: Annotated[tuple[GpuState, ...], Meta(max_length=64)] = ()
+    """The last states of its GPUs, once each."""
 
 
 class EndedHostClient(Method, frozen=True):

@@ -166,6 +166,7 @@ PUBLIC int cuLaunchKernelEx(const LaunchConfig* config, void* given, void** argu
     s.sticky = fault;                             // the next call that waits reports it
     return 0;
   }
+  const Alone alone(device);
   Opened memory;
   s.sticky = run({&kernel, function->owner->module, arguments, grid, block, config->shared_bytes});
   return 0;

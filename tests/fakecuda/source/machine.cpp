@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <time.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -85,6 +86,16 @@ void log(const char* format, ...) {
   vdprintf(file, format, arguments);
   va_end(arguments);
   close(file);
+}
+
+Alone::Alone(const Device& device) {
+  const std::string path = file_of(("used-" + std::to_string(device.ordinal)).c_str());
+  file_ = path.empty() ? -1 : open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) != 0) log("overlap device %d process %d\n", device.ordinal, getpid());
+}
+
+Alone::~Alone() {
+  if (file_ >= 0) close(file_);
 }
 
 std::vector<Device> all_devices() {

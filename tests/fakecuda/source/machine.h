@@ -49,6 +49,16 @@ EXPORTED std::string file_of(const char* name);  // in the machine's folder; emp
 EXPORTED void log(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // Milliseconds for events: real ones, or a nanosecond for each access to memory, which are the same each time.
 EXPORTED double clock_ms();
+// Held while a launch runs. A launch of another process on the same device at that time is logged.
+class Alone {
+ public:
+  explicit Alone(const Device& device);
+  ~Alone();
+  Alone(const Alone&) = delete;
+
+ private:
+  int file_;
+};
 // The fault that a test asks for at this launch; 0: none.
 int fault_of(const Device& device, long launch);
 const char* name_of(int error);

@@ -15,7 +15,7 @@ pytest.importorskip("onnx")
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from nets import model, small_net
+from nets import quantised, small_net, transformer
 
 pytestmark = [
     pytest.mark.tvm,
@@ -89,26 +89,12 @@ def a_small_network() -> Any:
 
 @case
 def a_transformer() -> Any:
-    width, rows, heads = 16, 6, 2
-    nodes = [
-        *(helper.make_node("MatMul", ["x", f"w{n}"], [f"p{n}"]) for n in "qkv"),
-        *(helper.make_node("Reshape", [f"p{n}", "split"], [f"s{n}"]) for n in "qkv"),
-        helper.make_node("Transpose", ["sq"], ["q"], perm=[0, 2, 1, 3]),
-        helper.make_node("Transpose", ["sk"], ["k"], perm=[0, 2, 3, 1]),
-        helper.make_node("Transpose", ["sv"], ["v"], perm=[0, 2, 1, 3]),
-        helper.make_node("MatMul", ["q", "k"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["shares"], axis=-1),
-        helper.make_node("MatMul", ["shares", "v"], ["mixed"]),
-        helper.make_node("Transpose", ["mixed"], ["t"], perm=[0, 2, 1, 3]),
-        helper.make_node("Reshape", ["t", "join"], ["flat"]),
-        helper.make_node("Add", ["flat", "x"], ["sum"]),
-        helper.make_node("LayerNormalization", ["sum", "scale", "shift"], ["y"], axis=-1),
-    ]
-    weights = {
-        **{f"w{n}": floats(width, width) / 4 for n in "qkv"}, "scale": floats(width), "shift": floats(width),
-        "split": np.array([1, rows, heads, width // heads]), "join": np.array([1, rows, width]),
-    }  # fmt: skip
-    return model(nodes, {"x": [1, rows, width]}, ["y"], weights, opset=17), {"x": floats(1, rows, width)}
+    return transformer(), {"x": floats(1, 12, 32)}
+
+
+@case
+def a_network_in_qdq_form() -> Any:
+    return quantised(), {"x": floats(1, 3, 12, 12)}
 
 
 @case

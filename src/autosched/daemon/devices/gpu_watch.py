@@ -1,36 +1,30 @@
-"""Watches the GPUs of the daemon's own machine: clocks, temperature, reasons of low clocks, memory errors, lost ones.
+"""Watches GPUs: clocks, temperature, reasons of low clocks, other programs, memory errors, lost ones.
 
-A process asks the driver once a second (`gpu_probe`). A GPU that is lost, or whose memory has errors, is quarantined.
+The states of those of this machine come once a second (`gpu_states`), those of agents with their reports. A GPU that is
+lost, or whose memory has errors, is quarantined. Records that heat or another program may have disturbed are tagged.
 """
 
-import asyncio
-import logging
+from collections.abc import Callable, Sequence
 
-import msgspec
-
-from autosched import formatting, gpus
+from autosched import formatting
 from autosched.core.state import Slot
 from autosched.daemon.devices.device_monitor import Health
 from autosched.daemon.event_stream.daemon_events import DeviceUnreachable
 from autosched.daemon.runtime import Runtime
-from autosched.gpu_probe import WATCH_S, GpuState
-from autosched.model import OWN_HOST, CudaDevice, Unit, UnitName
-from autosched.process import isolated_python, program_runner
+from autosched.gpu_probe import GpuState
+from autosched.gpu_states import GpuStates
+from autosched.model import OWN_HOST, CudaDevice, HostName, Unit, UnitName
 from autosched.protocol import DeviceCondition
-
-log = logging.getLogger(__name__)
 
 SLOWED = {
     0x04: "its power limit", 0x08: "its hardware", 0x20: "heat (the driver)", 0x40: "heat (the hardware)",
     0x80: "a power brake",
 }  # fmt: skip
 """Reasons of a low clock, by NVML's bits (nvmlClocksEventReason)."""
+STEADY = 0x04
+"""The reason that disturbs nothing: a kernel that needs much power has that limit each time."""
 SILENT_S = 15.0
 """Seconds without an answer after which the driver counts as silent."""
-AGAIN_S = 10.0
-"""Seconds between two attempts to watch."""
-ENDS_S = 60.0
-"""Seconds that the watch may take beyond its own limit."""
 
 
 def judged(state: GpuState) -> Health:
@@ -48,9 +42,25 @@ def judged(state: GpuState) -> Health:
         words.append(f"{state.temperature_c} °C{limit}")
     if not slowed and state.clock_mhz:
         words.append(clock)
-    if state.processes:
-        words.append(f"used by {formatting.count(len(state.processes), 'program')}")
+    if state.busy:
+        words.append(f"{formatting.count(len(state.busy), 'other program')} computed there in the last second")
+    elif state.processes:
+        words.append(f"open in {formatting.count(len(state.processes), 'other program')}")
     return Health("; ".join(words), DeviceCondition.DRIFTING if slowed else DeviceCondition.STEADY)
+
+
+def disturbance(state: GpuState) -> str:
+    """Why measurements on a GPU in a state do not count, in words; empty if they do. Pure."""
+    if state.busy:
+        return f"other programs (process {', '.join(map(str, state.busy[:5]))}) computed on the GPU"
+    slowed = [what for bit, what in SLOWED.items() if state.reasons & bit and bit != STEADY]
+    if not slowed:
+        return ""
+    return f"the GPU was slowed down by {' and '.join(slowed)} to {state.clock_mhz:,} of {state.clock_max_mhz:,} MHz"
+
+
+Disturbed = Callable[[UnitName, float, str], None]
+"""Tags the records of a device since a time of the scheduler's clock, with the reason."""
 
 
 class GpuWatch:
@@ -59,62 +69,65 @@ class GpuWatch:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._states: dict[str, GpuState] = {}
-        self._heard_at: float | None = None
-        """Time of the last answer by the scheduler's clock; None before the first one."""
-        self._why_not = ""
-        """Why the watch does not run."""
+        self._heard_at: dict[HostName, float] = {}
+        """Time of the last answer of each machine by the scheduler's clock."""
+        self._own = GpuStates(lambda states: self.hear(OWN_HOST, states))
         self._broken: set[UnitName] = set()
+        self._disturbances: dict[UnitName, str] = {}
+        """Why the last state of a GPU disturbed measurements."""
+        self.tags: Disturbed = lambda _unit, _since, _reason: None
 
     async def run(self) -> None:
-        """Watch until cancelled; without GPUs, end at once."""
-        while self._slots():
-            try:
-                ended = await program_runner.run(
-                    isolated_python.command(gpus.PROBE, "watch"), timeout_s=WATCH_S + ENDS_S,
-                    environment=isolated_python.environment(), on_line=self.hear,
-                )  # fmt: skip
-                self._why_not = f"its watch {ended.how}: {ended.last_words}" if ended.code else ""
-            except (OSError, TimeoutError) as error:
-                self._why_not = f"its watch failed: {error or 'it took too long'}"
-            if self._why_not:
-                log.warning("GPUs are not watched: %s", self._why_not)
-                await asyncio.sleep(AGAIN_S)
+        """Watch this machine's GPUs until cancelled; without any, end at once."""
+        if self._slots(OWN_HOST):
+            await self._own.run()
 
-    def hear(self, line: str) -> None:
-        """Note a line of the watch, and quarantine GPUs that are lost or broken now."""
-        try:
-            states = msgspec.json.decode(line, type=tuple[GpuState, ...])
-        except msgspec.MsgspecError as error:
-            self._why_not = f"its watch cannot be read: {error}"
-            return
-        self._states = {state.uuid: state for state in states}
-        self._heard_at, self._why_not = self._runtime.clock(), ""
-        for name, slot in self._slots().items():
+    def hear(self, host: HostName, states: Sequence[GpuState]) -> None:
+        """Note the states of a machine's GPUs: quarantine those that are lost or broken now, and tag records that were
+        disturbed since the states before."""
+        now = self._runtime.clock()
+        since = self._heard_at.get(host, now - SILENT_S)
+        self._states |= {state.uuid: state for state in states}
+        there = {state.uuid for state in states}
+        self._heard_at[host] = now
+        for name, slot in self._slots(host).items():
+            assert isinstance(slot.unit.accelerator, CudaDevice)
+            if (uuid := slot.unit.accelerator.uuid) not in there:
+                self._states.pop(uuid, None)
             broken = self.health(slot.unit).broken
             if not broken:
                 self._broken.discard(name)
             elif name not in self._broken:
                 self._broken.add(name)
                 self._runtime.stream.publish(DeviceUnreachable(name, broken))
+            self._tag(name, uuid, since)
 
-    def _slots(self) -> dict[UnitName, Slot]:
-        """The GPUs of this machine."""
+    def _tag(self, unit: UnitName, uuid: str, since: float) -> None:
+        """Tag the records since the states before if a GPU is disturbed now, or was then."""
+        state = self._states.get(uuid)
+        before, now = self._disturbances.pop(unit, ""), disturbance(state) if state is not None else ""
+        if now:
+            self._disturbances[unit] = now
+        if now or before:
+            self.tags(unit, since, now or before)
+
+    def _slots(self, host: HostName) -> dict[UnitName, Slot]:
+        """The GPUs of a machine."""
         slots = self._runtime.state.slots.items()
-        return {name: slot for name, slot in slots if _is_own_gpu(slot.unit)}
+        return {
+            name: slot
+            for name, slot in slots
+            if isinstance(slot.unit.accelerator, CudaDevice) and slot.unit.host == host
+        }
 
     def health(self, unit: Unit) -> Health:
         """The health of a GPU by its last state."""
-        if not _is_own_gpu(unit):
-            return Health("not watched: on another machine", DeviceCondition.NOT_WATCHED)
-        if self._heard_at is None:
-            return Health(self._why_not or "not asked yet", DeviceCondition.NOT_WATCHED)
-        if (silent_s := self._runtime.clock() - self._heard_at) > SILENT_S:
+        why_not = self._own.why_not if unit.host == OWN_HOST else ""
+        if (heard_at := self._heard_at.get(unit.host)) is None:
+            return Health(why_not or "not asked yet", DeviceCondition.NOT_WATCHED)
+        if (silent_s := self._runtime.clock() - heard_at) > SILENT_S:
             words = f"the driver has not answered for {formatting.duration(silent_s)}"
-            return Health("; ".join(filter(None, (words, self._why_not))), DeviceCondition.NOT_WATCHED)
+            return Health("; ".join(filter(None, (words, why_not))), DeviceCondition.NOT_WATCHED)
         assert isinstance(unit.accelerator, CudaDevice)
         uuid = unit.accelerator.uuid
         return judged(self._states.get(uuid) or GpuState(uuid, "the driver does not list it any more"))
-
-
-def _is_own_gpu(unit: Unit) -> bool:
-    return isinstance(unit.accelerator, CudaDevice) and unit.host == OWN_HOST

@@ -25,6 +25,7 @@ from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.device_probe import Pace, Unwell
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, WireError
+from autosched.gpu_probe import GpuState
 from autosched.machine import boot_id, unix_time_s
 from autosched.model import OWN_HOST, HostName, Pool, Unit, UnitName, at_host, device_kind
 from autosched.protocol import (
@@ -88,10 +89,16 @@ class HostRegistry:
     """All hosts except the daemon's own."""
 
     def __init__(
-        self, runtime: Runtime, lease_s: float, disturbed: Callable[[UnitName, float, str], None] = lambda *_: None
+        self,
+        runtime: Runtime,
+        lease_s: float,
+        disturbed: Callable[[UnitName, float, str], None] = lambda *_: None,
+        gpus: Callable[[HostName, Sequence[GpuState]], None] = lambda *_: None,
     ) -> None:
         """`lease_s`: seconds after the last answered report at which a host ends its clients. `disturbed`: called for
-        each unit of a host that other programs used, with the start by the scheduler's clock, and the reason."""
+        each unit of a host that other programs used, with the start by the scheduler's clock, and the reason. `gpus`:
+        called with the states of a host's GPUs."""
+        self._gpus = gpus
         self._runtime, self.lease_s, self._disturbed = runtime, lease_s, disturbed
         self._comparison = DeviceComparison(runtime)
         self.lenders: dict[HostName, Lender] = {}
@@ -286,6 +293,8 @@ class HostRegistry:
         for one in method.clients:
             if one.name in known:
                 known[one.name].memory_bytes = one.memory_bytes
+        if method.gpus:
+            self._gpus(host, method.gpus)
         self._trust(host)
         return HostLease(self.lease_s, self._unwanted(host, method.clients))
 
