@@ -3,9 +3,11 @@
 blocks of threads
     virtual threads, threads
         tile = 0
-        for each step along the input channels
+        for each step along the input channels, and along the rows and columns of the window
             load the step's data and weights together into shared memory
-            tile += data * weights
+            for each of its terms
+                load the data and weights that the thread needs into registers, if it does
+                tile += data * weights
         results = what is fused(tile)
 """
 
@@ -27,8 +29,13 @@ VIRTUAL_MAX, INNER_MAX, ACCUMULATORS_MAX = 4, 8, 96
 """Maximum numbers: virtual threads along an axis; results of one thread along an axis; results of one thread in all."""
 STEP_MAX = 32
 UNROLLS = (0, 64, 512, 1500)
-VECTORS = (1, 2, 4)
+VECTORS = (1, 2, 4, 8)
+PADDED, BANKS = 8, 32
+"""Elements by which the rows of a block in shared memory begin behind a multiple of BANKS: then threads that read the
+same column of successive rows use several of its 32 banks."""
 EVERY_UNROLL = range(4097)
+WINDOW = {"kh": "rows", "kw": "columns"}
+"""Knobs of the axes of a convolution's window."""
 TILED = {"nchw": ("oc", "h", "w"), "nhwc": ("h", "w", "oc"), "nchwc": ("oc", "h", "w", "ob")}
 """Axes that are tiled. Neighbouring threads lie along the last one."""
 
@@ -53,13 +60,21 @@ def template(nest: KernelAnalysis, target: Target) -> Template:
     """Returns the template for a convolution or product."""
     size = nest.extents
     roles = TILED.get(nest.layout, ("m", "n"))
+    if nest.layout in TILED and size.get("n", 1) > 1:
+        roles = ("n", *roles)
     channel = next(role for role in ("ic", "k", "kh") if role in size)
     steps = divisors(size[channel])
+    window = [role for role in WINDOW if role in size and role != channel and size[role] > 1]
+    in_rows = nest.kind != DEPTHWISE and nest.layout not in ("nchw", "nchwc")
     knobs = (
         *(_tile(role, size[role]) for role in roles),
         Knob("step", tuple(d for d in steps if d <= STEP_MAX), tuple(d for d in steps if d > STEP_MAX),
              f"how much of {channel} is fetched at once"),
+        *(Knob(WINDOW[role], divisors(size[role]), (), f"how much of {role} is fetched at once") for role in window),
         Knob("vector", (1,), VECTORS[1:], "elements that a thread fetches at once"),
+        *((Knob("padding", (0, PADDED), (), "unused elements between rows of shared memory"),
+           Knob("registers", (0, 1), (), "whether a thread loads what it needs into registers first"))
+          if in_rows else ()),
         Knob("shared", (0, 1) if nest.kind == DEPTHWISE else (1,), () if nest.kind == DEPTHWISE else (0,),
              "whether inputs are fetched into shared memory"),
         Knob("unroll", UNROLLS, EVERY_UNROLL, "maximum number of steps of a loop that is unrolled"),
@@ -74,7 +89,7 @@ def template(nest: KernelAnalysis, target: Target) -> Template:
         return _slow(nest, roles, config)
 
     def run(kernel: Kernel, config: Mapping[str, Value]) -> None:
-        _schedule(kernel, roles, channel, config)
+        _schedule(kernel, roles, channel, window, config)
 
     return Template(f"{nest.kind}_{nest.layout}.cuda", nest, knobs, run, admit, doubt)
 
@@ -96,6 +111,11 @@ def _triple(config: Mapping[str, Value], role: str) -> tuple[int, int, int]:
     assert isinstance(value, tuple)
     virtual, threads, inner = value
     return virtual, threads, inner
+
+
+def _chosen(config: Mapping[str, Value], knob: str, otherwise: int) -> int:
+    """Returns the value of a knob that not every kernel has."""
+    return number(config, knob) if knob in config else otherwise
 
 
 def _too_much(
@@ -125,20 +145,30 @@ def _shared_bytes(
     size = nest.extents
     extent = {role: math.prod(tile) for role, tile in tiles.items()}
     step = number(config, "step")
+
+    def row(length: int) -> int:
+        """Elements from one row to the next."""
+        padding = _chosen(config, "padding", 0)
+        return length + (padding - length) % BANKS if padding else length
+
     if "kh" not in size:
-        return nest.bytes * step * (extent["m"] + extent["n"])
-    rows = step if channel == "kh" else size["kh"]
+        return nest.bytes * (extent["m"] * row(step) + step * row(extent["n"]))
+    rows, columns = (_chosen(config, knob, size[role]) for role, knob in WINDOW.items())
+    rows = step if channel == "kh" else rows
     high, wide = (
         (extent[role] - 1) * stride + (taps - 1) * dilation + 1
-        for role, taps, stride, dilation in zip("hw", (rows, size["kw"]), nest.stride, nest.dilation, strict=True)
+        for role, taps, stride, dilation in zip("hw", (rows, columns), nest.stride, nest.dilation, strict=True)
     )
-    channels = extent["oc"] * extent.get("ob", 1)
+    images, channels = extent.get("n", 1), extent["oc"] * extent.get("ob", 1)
+    if nest.kind == DEPTHWISE:
+        return nest.bytes * channels * (images * high * wide + rows * columns)
     depth = (1 if channel == "kh" else step) * size.get("ib", 1)
-    data = high * wide * (channels if nest.kind == DEPTHWISE else depth)
-    return nest.bytes * (data + channels * rows * size["kw"] * (1 if nest.kind == DEPTHWISE else depth))
+    return nest.bytes * (images * high * wide * row(depth) + rows * columns * depth * row(channels))
 
 
-def _schedule(kernel: Kernel, roles: Sequence[str], channel: str, config: Mapping[str, Value]) -> None:
+def _schedule(
+    kernel: Kernel, roles: Sequence[str], channel: str, window: Sequence[str], config: Mapping[str, Value]
+) -> None:
     sch, nest = kernel.schedule, kernel.nest
     fetched = []
     if number(config, "shared"):
@@ -152,10 +182,19 @@ def _schedule(kernel: Kernel, roles: Sequence[str], channel: str, config: Mappin
     axes = sorted((*nest.spatial, *nest.reduced), key=lambda axis: axis.place)
     loops = dict(zip((axis.role for axis in axes), sch.get_loops(kernel.anchor)[-len(axes) :], strict=True))
     outer, inner = sch.split(loops[channel], factors=[None, number(config, "step")])
-    sums = [loops[axis.role] for axis in nest.reduced if axis.role != channel]
-    sch.reorder(outer, *sums, inner, *(loops[axis.role] for axis in nest.spatial))
+    split = {role: sch.split(loops[role], factors=[None, number(config, WINDOW[role])]) for role in window}
+    steps = [outer, *(split[role][0] for role in window)]
+    sums = [
+        split[axis.role][1] if axis.role in split else loops[axis.role] for axis in nest.reduced if axis.role != channel
+    ]
+    sch.reorder(*steps, *sums, inner, *(loops[axis.role] for axis in nest.spatial))
+    if _chosen(config, "registers", 0):
+        for place in range(len(sch.get(kernel.anchor).reads)):
+            sch.compute_at(sch.cache_read(kernel.anchor, place, "local"), inner, preserve_unit_loops=True)
     for block in fetched:
-        sch.compute_at(block, outer, preserve_unit_loops=True)
+        sch.compute_at(block, steps[-1], preserve_unit_loops=True)
+        if _chosen(config, "padding", 0):
+            sch.storage_align(block, 0, axis=-2, factor=BANKS, offset=PADDED)
         _fetch(sch, block, len(sch.get(block).iter_vars), threads, number(config, "vector"))
     sch.annotate(outer, "pragma_auto_unroll_max_step", number(config, "unroll"))
     sch.annotate(outer, "pragma_unroll_explicit", number(config, "unroll_explicit"))

@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from autosched import formatting
-from autosched.api.compiled_module import Module
+from autosched import device_types, formatting
 from autosched.api.result_folder import PAGE, REJECTED, Result
 from autosched.backend import Evaluation, OperatorTimes
 from autosched.cli import output
@@ -68,7 +67,7 @@ def in_a_line(result: Result) -> Iterator[str]:
 def _next(result: Result, job: JobId) -> Iterator[str]:
     """Commands to run next."""
     yield " Next:"
-    if result.module is not None and Module(result.module).arch is not None:
+    if result.module is not None and device_types.target_kind(result.report.job.target) in device_types.CUDA_KINDS:
         yield f"   autosched evaluate {shown(result.module)}"
         yield "   on another machine: copy both files, and see:  autosched doctor --target cuda"
     elif result.module is not None and result.report.evaluation is not None and result.report.evaluation.board:

@@ -65,11 +65,11 @@ def winograd(one: Algorithm, channels: int = 16, filters: int = 24, height: int 
 
 def plain(
     layout: str, channels: int = 8, filters: int = 16, size: int = 6, kernel: int = 3, stride: int = 1, *,
-    groups: int = 1, epilogue: bool = False,
+    groups: int = 1, images: int = 1, epilogue: bool = False,
 ) -> Any:  # fmt: skip
     first = layout == "NCHW"
     depth = channels // groups
-    data = te.placeholder((1, channels, size, size) if first else (1, size, size, channels), name="data")
+    data = te.placeholder((images, channels, size, size) if first else (images, size, size, channels), name="data")
     weights = te.placeholder(
         (filters, depth, kernel, kernel) if first else (kernel, kernel, depth, filters), name="weights"
     )

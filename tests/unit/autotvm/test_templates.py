@@ -33,6 +33,8 @@ CASES: dict[str, tuple[str, Any]] = {
     "first layer, blocked": ("conv2d_nchwc", lambda: kernels.blocked(3, inner=3, kernel=5, stride=2, size=8)),
     "channels last": ("conv2d_nhwc", lambda: kernels.plain("NHWC", epilogue=True)),
     "channels last, 1x1, strided": ("conv2d_nhwc", lambda: kernels.plain("NHWC", kernel=1, stride=2)),
+    "channels last, several images": ("conv2d_nhwc", lambda: kernels.plain("NHWC", images=4, epilogue=True)),
+    "channels first, several images": ("conv2d_nchw", lambda: kernels.plain("NCHW", images=4)),
     "channels first": ("conv2d_nchw", lambda: kernels.plain("NCHW", epilogue=True)),
     "channels first, strided": ("conv2d_nchw", lambda: kernels.plain("NCHW", stride=2)),
     "depthwise, blocked": ("depthwise_conv2d_nchwc", lambda: kernels.blocked_depthwise(epilogue=True)),
@@ -354,3 +356,34 @@ def test_tiles_that_keep_all_threads_busy_promise_more(workload, whole, halves):
         return other - one
 
     assert promises(2) > promises(1)
+
+
+@pytest.mark.parametrize(
+    ("case", "knobs"),
+    [
+        ("channels first", {"tile_oc", "tile_h", "tile_w", "step", "rows", "columns", "vector", "unroll"}),
+        ("channels last, several images", {"tile_n", "tile_oc", "step", "rows", "vector", "padding", "registers"}),
+        ("dense", {"tile_m", "tile_n", "step", "padding", "registers"}),
+    ],
+)
+def test_templates_for_gpus_have_the_knobs_of_autotvm_and_of_its_enlarged_spaces(case, knobs):
+    """Design-spaces report, tables of sections 3.3 and 3.4."""
+    template = template_matching.find(CASES[case][1](), GPU).template
+    assert template is not None
+    space = template.space()
+    there = {knob.name: knob for knob in space.knobs}
+    assert knobs <= there.keys()
+    assert all(there[name].legal(8) for name in ("vector", "padding") if name in knobs)
+    assert there["unroll"].legal(2048), "values may be added"
+
+
+def test_padding_counts_as_shared_memory():
+    """Rows of 24 elements begin 40 apart, rows of 40 are as they are."""
+    template = template_matching.find(kernels.product(256, 240, 24), GPU).template
+    assert template is not None
+    space = template.space()
+    config = {knob.name: knob.values[0] for knob in space.knobs} | {"step": 24, "tile_n": (1, 40, 1)}
+    fits = config | {"tile_m": (1, 16, 16), "padding": 0}
+    assert space.admits(fits) is None, "(256 * 24 + 24 * 40) * 4 bytes"
+    assert space.admits(fits | {"tile_m": (1, 16, 8), "padding": 8}) is None
+    assert "of shared memory" in str(space.admits(fits | {"padding": 8, "tile_n": (2, 40, 3), "tile_m": (1, 16, 16)}))

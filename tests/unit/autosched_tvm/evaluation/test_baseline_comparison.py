@@ -40,6 +40,10 @@ class Arena:
 
     left_s, cores = 100.0, (1,)
 
+    @property
+    def is_remote(self) -> bool:
+        return bool(self.board)
+
     def __init__(self, rival: Rival | str) -> None:
         self._rival = rival
 

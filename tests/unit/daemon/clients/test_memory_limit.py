@@ -75,7 +75,7 @@ def test_a_helper_that_holds_too_much_is_killed_and_its_parts_are_lost() -> None
         step = Step(id=7, job=1, task=1, stage="build", units=("lab2/host/0",), started_at=0.0, deadline_at=700.0)
         state = SimpleNamespace(
             steps={7: step}, jobs={1: SimpleNamespace(host="")}, hosts={}, step_timeout_s=600.0,
-            host_of=lambda _: "lab2", cores_of=lambda _: (),
+            host_of=lambda _: "lab2", cores_of=lambda _: (), gpu_of=lambda _: "",
         )  # fmt: skip
         parts = cast(Parts, SimpleNamespace(runtime=SimpleNamespace(state=state), moved=None))
 
