@@ -29,7 +29,8 @@ VIRTUAL_MAX, INNER_MAX, ACCUMULATORS_MAX = 4, 8, 96
 """Maximum numbers: virtual threads along an axis; results of one thread along an axis; results of one thread in all."""
 STEP_MAX = 32
 UNROLLS = (0, 64, 512, 1500)
-VECTORS = (1, 2, 4, 8)
+VECTORS, VECTOR_BYTES_MAX = (1, 2, 4, 8), 16
+"""Elements that a thread fetches at once, and their bytes: a GPU loads no more, and TVM writes no code for more."""
 PADDED, BANKS = 8, 32
 """Elements by which the rows of a block in shared memory begin behind a multiple of BANKS: then threads that read the
 same column of successive rows use several of its 32 banks."""
@@ -71,7 +72,8 @@ def template(nest: KernelAnalysis, target: Target) -> Template:
         Knob("step", tuple(d for d in steps if d <= STEP_MAX), tuple(d for d in steps if d > STEP_MAX),
              f"how much of {channel} is fetched at once"),
         *(Knob(WINDOW[role], divisors(size[role]), (), f"how much of {role} is fetched at once") for role in window),
-        Knob("vector", (1,), VECTORS[1:], "elements that a thread fetches at once"),
+        Knob("vector", (1,), tuple(v for v in VECTORS[1:] if v * nest.bytes <= VECTOR_BYTES_MAX),
+             "elements that a thread fetches at once"),
         *((Knob("padding", (0, PADDED), (), "unused elements between rows of shared memory"),
            Knob("registers", (0, 1), (), "whether a thread loads what it needs into registers first"))
           if in_rows else ()),
