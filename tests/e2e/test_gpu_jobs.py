@@ -33,14 +33,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fakecuda.Machine
     return made
 
 
-def submitted(there: Lab, file: Path, trials: int) -> int:
+def submitted(there: Lab, file: Path, trials: int, backend: str = "autotvm") -> int:
     """Submits a job for the GPUs; returns its number."""
 
     async def ask(daemon: Daemon) -> int:
         sha256 = await daemon.upload(file)
-        spec = JobSpec(
-            name="net", model=sha256, target=KIND, backend="autotvm", options=QUICK, fresh=True, trials=trials
-        )
+        spec = JobSpec(name="net", model=sha256, target=KIND, backend=backend, options=QUICK, fresh=True, trials=trials)
         return (await daemon.submit(spec)).job
 
     return there.ask(ask)

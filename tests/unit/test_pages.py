@@ -21,6 +21,7 @@ PAGES = [
     "docs/operators.md",
     "docs/fleet.md",
     "docs/boards.md",
+    "docs/gpus.md",
     "docs/collecting.md",
     "docs/command-line.md",
     "docs/policies.md",

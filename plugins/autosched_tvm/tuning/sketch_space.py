@@ -12,12 +12,13 @@ import tvm_ffi
 from tvm.s_tir import meta_schedule as ms
 
 from autosched_tvm.compile import intrinsics, kernel_sketches
+from autosched_tvm.compile.targets import CUDA
 from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch
 from autosched_tvm.tuning.schedule_traces import Decision, Sketch
 from autosched_tvm.tuning.search_method import SearchContext, Unsupported
-from autosched_tvm.tvm_types import IRModule, Schedule, Trace
+from autosched_tvm.tvm_types import IRModule, Schedule, Target, Trace
 
 LOG = logging.getLogger("autosched_tvm.search")
 LOG.addHandler(logging.NullHandler())
@@ -51,17 +52,19 @@ class SketchSpace:
         """Raises Unsupported for a task with more than `COMPUTATIONS_MAX` computations."""
         if _computations(site.workload) > COMPUTATIONS_MAX:
             raise Unsupported(f"it has more than {COMPUTATIONS_MAX} computations")
-        intrinsics.install("cuda" if str(site.target.kind.name) == "cuda" else None)
+        intrinsics.install()  # those of tensor cores take half a minute, and these sketches use none
         quiet()
         self.workload, self.target = site.workload, site.target
         self._generator = ms.TuneContext(
-            mod=site.workload, target=site.target, space_generator="post-order-apply", task_name="space", logger=LOG,
-            rand_state=site.seed, num_threads=1,
+            mod=site.workload, target=site.target, space_generator=_rules_for(site.target), task_name="space",
+            logger=LOG, rand_state=site.seed, num_threads=1,
         )  # fmt: skip
         tiled = kernel_sketches.sampled(site.workload, site.seed)
         # MetaSchedule's rules know no dot instruction
         rules = list(self._generator.generate_design_space()) if tiled is None else []
-        found = blocked_sketch(site.workload, site.seed) if tiled is None else tiled
+        found = tiled
+        if tiled is None and str(site.target.kind.name) != CUDA:
+            found = blocked_sketch(site.workload, site.seed)
         own = [] if found is None else [found]
         self.designs = rules + own * max(1, len(rules))
         """Schedules from which TVM draws; ours as often as all others together."""
@@ -74,7 +77,7 @@ class SketchSpace:
         """Returns a TuneContext for the task, with random numbers from `seed`, and one thread, which keeps their
         order."""
         return ms.TuneContext(
-            mod=self.workload, target=self.target, space_generator="post-order-apply", search_strategy=strategy,
+            mod=self.workload, target=self.target, space_generator=_rules_for(self.target), search_strategy=strategy,
             task_name="task", logger=LOG, rand_state=seed, num_threads=1,
         )  # fmt: skip
 
@@ -106,6 +109,14 @@ class SketchSpace:
         if trace is None or sketch is None:
             return None
         return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
+
+
+def _rules_for(target: Target) -> Any:
+    """Returns the rules that make the sketches for a target. For a GPU, TVM would choose those of tensor cores, which
+    multiply numbers of 16 bits."""
+    if str(target.kind.name) != CUDA:
+        return "post-order-apply"
+    return ms.space_generator.PostOrderApply(sch_rules=CUDA, postprocs=CUDA, mutator_probs=CUDA)
 
 
 def _computations(workload: IRModule) -> int:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.tvm
 from tvm import te, topi  # noqa: E402
 
 from autosched.model import TaskInfo  # noqa: E402
-from autosched_tvm.compile import candidate_build  # noqa: E402
+from autosched_tvm.compile import candidate_build, targets  # noqa: E402
 from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
 from autosched_tvm.tuning import schedule_traces  # noqa: E402
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch  # noqa: E402
@@ -101,3 +101,15 @@ def test_a_task_with_very_many_computations_is_not_searched() -> None:
     site = SearchContext(info, tvm.IRModule({"main": function}), tvm.target.Target(TARGET), 1, 1)
     with pytest.raises(Unsupported, match="more than 100 computations"):
         SketchSpace(site)
+
+
+def test_sketches_for_a_gpu_bind_threads_and_use_no_tensor_cores() -> None:
+    """TVM would choose the rules of tensor cores by the architecture, whose intrinsics take half a minute to parse."""
+    site = matmul(1, 64, targets.of_gpu(90))
+    space = SketchSpace(site)
+    assert space.sketches
+    drawn = (space.grow(0, [None] * len(space.sketches[0].decided), seed) for seed in range(1, 100))
+    grown = next(one for one in drawn if one is not None)  # most draws exceed the limits of a GPU
+    text = str(grown.schedule.mod)
+    assert "threadIdx.x" in text
+    assert "wmma" not in text
