@@ -56,7 +56,9 @@ def makespan_s(policy: str, jobs: int, iterations: int, scale: float) -> float:
         machine = fakecuda.Machine(folder / "machine", *[GPU] * GPUS)
         os.environ.update(machine.environment())
         lines = (f'[[device]]\nname = "gpu{n}"\nkind = "{KIND}"\ncuda = "{machine.uuid(n)}"\n' for n in range(GPUS))
-        settings = f'[resources]\nlanes = 1\n[scheduler]\npolicy = "{policy}"\n{"".join(lines)}'
+        settings = (
+            f'[resources]\nlanes = 1\n[scheduler]\npolicy = "{policy}"\nallow_interference = true\n{"".join(lines)}'
+        )
         with private_daemon(folder, settings) as process:
             return asyncio.run(_run(folder, process.pid, jobs, iterations, scale))
 

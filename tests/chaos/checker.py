@@ -6,7 +6,7 @@ from itertools import pairwise, takewhile
 from math import inf
 from typing import Any
 
-from autosched.model import NETWORK_TASK, JobState, Purpose
+from autosched.model import NETWORK_TASK, Failure, JobState, Purpose
 from autosched.protocol import Span
 from chaos.evidence import Evidence, Life, LoggedStep
 
@@ -56,12 +56,14 @@ def ends(evidence: Evidence) -> Iterator[str]:
 def completions(evidence: Evidence) -> Iterator[str]:
     """Each step that was acknowledged to its client counts once, and no step counts that no client ran.
 
-    The client of a job with helpers does not log all steps; its trials are checked all the same.
+    The client of a job with helpers does not log all steps, nor does one of a task with a blocked candidate, which it
+    leaves out; their trials are checked all the same.
     """
     timed = _timed_codes(evidence)
     for job in [job for job in evidence.jobs if not evidence.helpers_of(job)]:
         lives = evidence.of(job)
-        for task in {step.task for life in lives for step in life.steps} | {t for j, t in evidence.spans if j == job}:
+        tasks = {step.task for life in lives for step in life.steps} | {t for j, t in evidence.spans if j == job}
+        for task in tasks - {r.task for r in evidence.records.get(job, []) if r.failure is Failure.BLOCKED}:
             counted = [span for span in evidence.spans.get((job, task), []) if span.outcome != "lost"]
             if not _fits(lives, task, counted, evidence.ends.get(job) == [JobState.DONE], timed):
                 yield (
@@ -170,7 +172,8 @@ def trials(evidence: Evidence) -> Iterator[str]:
         steps = [(life, step) for life in lives for step in life.steps]
         measured = Counter((s.task, *one) for _, s in steps for one in s.measured)
         copied = Counter((r.task, r.candidate.hex(), r.latency_s) for r in records if r.copied)
-        yield from (f"record {one} of job {job} was never measured" for one in stored - copied - measured)
+        left_out = Counter((r.task, r.candidate.hex(), ()) for r in records if r.failure is Failure.BLOCKED)
+        yield from (f"record {one} of job {job} was never measured" for one in stored - copied - left_out - measured)
         for task, candidate, latency_s in copied:
             codes = {s.codes.get(candidate) for _, s in steps if s.task == task}
             if not any(code and latency_s in timed.get(code, {}) for code in codes):

@@ -12,13 +12,16 @@ import multiprocessing
 import random
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+import fakecuda
 from autosched_tvm import worker_preload
 from autosched_tvm.compile import targets
 from onnx_suite import by_command, opset_cases, page, table
@@ -27,6 +30,7 @@ from onnx_suite.cases import Case, all_cases
 from onnx_suite.table import Row
 
 SAY_EVERY = 100
+GPU_TARGET = "cuda -arch=sm_90"
 _cases: Sequence[Case] = ()
 """The cases to run, which the forked workers inherit."""
 
@@ -62,6 +66,12 @@ def row_of(target: str, number: int) -> tuple[str, Row, dict[str, Result]]:
     return case.name, Row(case.family, in_child(lambda _: by_runtime(case)).status, statuses), found
 
 
+def _again_with_gpus() -> None:
+    """Runs this program anew on a machine with fake GPUs, whose libraries are found when a process starts."""
+    machine = fakecuda.Machine(Path(tempfile.mkdtemp(prefix="autosched-suite-")), "NVIDIA H200:90:141")
+    os.execve(sys.executable, [sys.executable, "-m", "onnx_suite", *sys.argv[1:]], machine.environment())
+
+
 def main() -> int:
     """Runs the cases; returns 1 if one became worse."""
     parser = argparse.ArgumentParser(prog="python -m onnx_suite", description=__doc__)
@@ -72,12 +82,15 @@ def main() -> int:
     parser.add_argument(
         "--commands", type=int, default=0, metavar="N", help="run N cases, drawn at random, by `model check` and `tune`"
     )
+    parser.add_argument("--gpu", action="store_true", help="on a fake GPU; says which results are worse than the CPU's")
     parser.add_argument("--seed", type=int, default=0, help="the seed of this draw")
     parser.add_argument("--page", action="store_true", help="write docs/operators-supported.md, and run nothing")
     args = parser.parse_args()
     if args.page:
         page.PAGE.write_text(page.text(all_cases(), table.read()))
         return 0
+    if args.gpu and "CUDA_FAKE" not in os.environ:
+        _again_with_gpus()
     os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"
     worker_preload.settle((0, 1))
     np.seterr(all="ignore")
@@ -89,7 +102,7 @@ def main() -> int:
         count = by_command.compare(random.Random(args.seed).sample(_cases, min(args.commands, len(_cases))))
         print("; ".join(f"{found}: {number}" for found, number in count.most_common()))
         return 0 if set(count) <= set(by_command.AGREED) else 1
-    target = targets.resolve("auto", 2)
+    target = targets.resolve(GPU_TARGET if args.gpu else "auto", 2)
     rows: dict[str, Row] = {}
     started = time.monotonic()
 

@@ -17,15 +17,24 @@ import onnx
 from msgspec import Struct
 from onnx import numpy_helper
 
+import fakecuda
 from autosched.errors import ModelRejected, RequestError
-from autosched_tvm.compile import candidate_build, kept_network, model_sources, network_compiler, task_extraction
+from autosched_tvm.compile import (
+    candidate_build,
+    kept_network,
+    model_sources,
+    network_compiler,
+    targets,
+    task_extraction,
+)
 from autosched_tvm.compile.integers import dot_instructions
 from autosched_tvm.compile.kept_network import LoadedNetwork
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import offered
 from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.device.place import place_of
 from autosched_tvm.rounding import EPSILON
-from autosched_tvm.worker_messages import Compilation
+from autosched_tvm.worker_messages import Compilation, OwnGpu
 from onnx_suite.cases import Case
 
 LIMIT_S = 60.0
@@ -39,6 +48,8 @@ HALF_STEPS = 4
 """Maximum error of 16-bit floats, in steps of their largest value."""
 SAID_MAX = 300
 """Maximum characters of a message that is kept."""
+FAKE_GPU = fakecuda.Machine.uuid(0)
+"""The GPU on which cases run that are compiled for one."""
 AS_IT_IS, CONSTANT = "A", "B"
 """Forms of a case: as it is, or with all inputs but the first as initializers, as exporters write them."""
 
@@ -161,13 +172,14 @@ def _run(case: Case, form: str, target: str, folder: Path) -> Result:
     kept_network.keep(str(prepared), target, LayoutOption.KEEP, network, winograd=False)
     wanted = Compilation(str(prepared), target, str(folder), "case", LayoutOption.KEEP, untuned=False)
     network_compiler.compile_network(wanted, [])
-    module = LoadedModule(folder / network_compiler.TUNED)
-    inputs = {tensor.name for tensor in module.info.inputs}
     worst = Result("pass")
-    for sample, (_, expected) in zip(samples, case.samples, strict=False):
-        outputs = module.run({name: array for name, array in sample.items() if name in inputs})
-        found = compared(expected, outputs, case)
-        worst = max(worst, found, key=lambda one: SEVERITY.index(one.status))
+    with place_of(OwnGpu(FAKE_GPU) if targets.arch_of(target) else None) as place:
+        module = LoadedModule(folder / network_compiler.TUNED, place=place)
+        inputs = {tensor.name for tensor in module.info.inputs}
+        for sample, (_, expected) in zip(samples, case.samples, strict=False):
+            outputs = module.run({name: array for name, array in sample.items() if name in inputs})
+            found = compared(expected, outputs, case)
+            worst = max(worst, found, key=lambda one: SEVERITY.index(one.status))
     return worst
 
 

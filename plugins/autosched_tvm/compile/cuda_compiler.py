@@ -27,6 +27,8 @@ typedef int int32_t; typedef unsigned uint32_t; typedef long long int64_t; typed
 #define __asm__ asm
 #define __volatile__ volatile
 """
+CONSTANTS = "#include <math_constants.h>\n"
+"""What TVM's source lacks where it has an infinity of float64, and includes where it has one of float32."""
 HEAD = re.compile(r"#ifdef __CUDACC_RTC__\n.*?\n#else\n.*?\n#endif\n", re.DOTALL)
 """Head of TVM's source, which includes headers: those before #else for NVRTC."""
 NVCC_S = 300.0
@@ -81,7 +83,7 @@ class Nvrtc:
     def cubin(self, source: str, arch: str) -> bytes:
         """Raises CudaRefused."""
         library, program = self._library, ctypes.c_void_p()
-        text = HEAD.sub(lambda _: PRELUDE, source, count=1).encode()
+        text = HEAD.sub(lambda _: PRELUDE, _completed(source), count=1).encode()
         library.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
         try:
             words = [word.encode() for word in (f"--gpu-architecture={arch}", "-default-device", *self._includes)]
@@ -118,11 +120,16 @@ class Nvcc:
         """Raises CudaRefused."""
         with tempfile.TemporaryDirectory(prefix="autosched-cuda-") as folder:
             file, output = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
-            file.write_text(source)
+            file.write_text(_completed(source))
             done = _run([self._path, "--cubin", "-O3", f"-arch={arch}", "-o", str(output), str(file)])
             if done.returncode:
                 raise CudaRefused(_short(done.stderr))
             return output.read_bytes()
+
+
+def _completed(source: str) -> str:
+    """Returns TVM's source with all that it includes."""
+    return source if "CUDART_" not in source or CONSTANTS in source else CONSTANTS + source
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from autosched_tvm.compile import nan_operands
 from autosched_tvm.compile.integers import table_registers, tile_instructions
 from autosched_tvm.compile.targets import CUDA
 from autosched_tvm.compile.vector_math import call_replacement
-from autosched_tvm.tvm_types import IRModule, PrimFunc, Stmt
+from autosched_tvm.tvm_types import IRModule, PrimFunc, Stmt, Target
 
 PIPELINE = "autosched"
 """Name for `tirx.build(pipeline=)` and `relax.build(tir_pipeline=)`, registered by `install`."""
@@ -61,6 +61,18 @@ def _factory() -> tuple[Any, Any, Any]:
         return changed
 
     return tvm.transform.module_pass(lowered, opt_level=0, name="autosched.lower"), finalize_host, finalize_device
+
+
+def is_possible(function: PrimFunc, target: Target) -> bool:
+    """Returns whether TVM lowers a scheduled kernel."""
+    lower, _, _ = compilation_pipeline.get_tir_pipeline(BASE)
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    try:
+        with target, tvm.transform.PassContext(opt_level=3):
+            lower(tirx.transform.BindTarget(target.with_host("llvm"))(module))
+    except Exception:  # TVM's passes raise various exceptions
+        return False
+    return True
 
 
 def _kernels(module: IRModule) -> list[tuple[Any, Any]]:

@@ -18,6 +18,7 @@ from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
 from autosched_tvm.compile.integers import onnx_lookup
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
+from autosched_tvm.compile.rules import gpu
 from autosched_tvm.compile.rules.parallelisation import cores_of
 from autosched_tvm.tvm_types import IRModule, Pass, Target
 from autosched_tvm.worker_failures import gist
@@ -122,10 +123,14 @@ def fused(module: Any, target: Any) -> Any:
         passes.FuseOps(),
         passes.FuseTIR(),
     )
+    on_gpu = str(target.kind.name) == targets.CUDA
     with target:
-        if str(target.kind.name) == targets.CUDA:
+        if on_gpu:
             module = gpu_scans.as_reductions(module)
-        return _passed(fusion.fused(module, target), steps)
+        made = _passed(fusion.fused(module, target), steps)
+    if on_gpu:
+        gpu.refuse_kernels_of_cpus(made)
+    return made
 
 
 def _passed(module: IRModule, steps: Sequence[Pass]) -> IRModule:

@@ -7,6 +7,7 @@ ends after each of these exceptions (`ends_process`). Source: CUDA 13 Driver API
 import re
 
 from autosched.errors import DeviceLost
+from autosched.process.forked_workers import Raised, WorkerError
 
 NAME = re.compile(r"\bcudaError\w+|\bCUDA_ERROR_\w+")
 CANDIDATE = frozenset({
@@ -37,13 +38,25 @@ class GpuLost(DeviceLost):
     ends_process = True
 
 
+def of_network(error: WorkerError) -> WorkerError | DeviceLost:
+    """Returns DeviceLost where a whole network met an error that CUDA has reported: its kernels ran alone before. The
+    error itself otherwise; for lack of memory as well, which another attempt would meet again."""
+    told = in_words(error)
+    if (isinstance(error, Raised) and error.kind == GpuMemoryFull.__name__) or isinstance(told, GpuMemoryFull):
+        return error
+    if (isinstance(error, Raised) and error.kind == KernelFault.__name__) or told is not error:
+        return GpuLost(f"the network failed on the GPU: {error}")
+    return error
+
+
 def in_words(error: Exception) -> Exception:
     """Returns the exception for an error that CUDA has reported; the error itself if CUDA has not."""
     text = str(error)
     if (found := NAME.search(text)) is None:
         return error
     name = re.sub(r"^cudaerror|_", "", found[0].lower().removeprefix("cuda_error_"))
-    said = f"{found[0]}: {text.strip().splitlines()[-1][:300]}"
+    line = next(line.strip() for line in text.splitlines() if found[0] in line)
+    said = line[:300] if line.startswith(found[0]) else f"{found[0]}: {line[:300]}"
     if name in CANDIDATE:
         return KernelFault(said)
     if name in MEMORY:

@@ -190,7 +190,14 @@ def place_of(remote: Elsewhere | None) -> Iterator[Place]:
 
 @contextmanager
 def losses_told() -> Iterator[None]:
-    """Raise DeviceLost for exceptions that are caused by the end of this process' session with a board."""
+    """Raise DeviceLost for exceptions that are caused by the end of this process' session with a board; on a GPU, those
+    of `gpu_faults` for errors that CUDA reports."""
+    if _gpus:
+        from autosched_tvm.device import gpu_place
+
+        with gpu_place.faults_told():
+            yield
+        return
     try:
         yield
     except Exception as error:

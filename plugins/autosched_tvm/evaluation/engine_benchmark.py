@@ -23,6 +23,7 @@ from autosched.process.forked_workers import Killed, Raised, TimedOut, Worker, W
 from autosched.records.statistics import summarize
 from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import SideFile, side_of
+from autosched_tvm.device import gpu_faults
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_failures import gist
 from autosched_tvm.worker_messages import Elsewhere, Form, Remote
@@ -73,9 +74,11 @@ class EngineProcess:
     """One engine in its own process, which is stopped between two calls; or one of several engines on a board, behind
     one process that holds the session."""
 
-    def __init__(self, name: str, worker: Worker, left_s: Callable[[], float], number: int | None = None) -> None:
+    def __init__(
+        self, name: str, worker: Worker, left_s: Callable[[], float], number: int | None = None, *, on_gpu: bool = False
+    ) -> None:
         """`left_s` returns the seconds until the deadline of all calls. `number`: number of an engine on a board."""
-        self.name = name
+        self.name, self._on_gpu = name, on_gpu
         self._worker, self._left_s, self._number = worker, left_s, number
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -98,7 +101,8 @@ class EngineProcess:
         return found
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Calls a function in the engine's process. Raises WorkerError, and DeviceLost where the board is lost."""
+        """Calls a function in the engine's process. Raises WorkerError, and DeviceLost where the board is lost or CUDA
+        reports an error."""
         if self._number is not None:
             self._call(worker_messages.CHOOSE, self._number)
             return self._call(function, *arguments)
@@ -109,7 +113,12 @@ class EngineProcess:
             self._worker.freeze()
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        return self._worker.call(function, *arguments, timeout_s=max(0.0, self._left_s()))
+        try:
+            return self._worker.call(function, *arguments, timeout_s=max(0.0, self._left_s()))
+        except WorkerError as error:
+            if self._on_gpu and isinstance(told := gpu_faults.of_network(error), DeviceLost):
+                raise told from error
+            raise
 
     def drop(self) -> None:
         """Drops an engine on a board from its process."""
@@ -219,7 +228,7 @@ class EngineBenchmark:
             number, self._entered = self._entered, self._entered + 1
         shared = next(iter(self._running.values()), None) if on_board else None
         worker = shared or self._workers.start("engine", self._lease)
-        contestant = EngineProcess(name, worker, lambda: self.left_s, number)
+        contestant = EngineProcess(name, worker, lambda: self.left_s, number, on_gpu=bool(self._lease.gpu))
         self._running[contestant] = worker
         try:
             return contestant, contestant.ask(function, *arguments)

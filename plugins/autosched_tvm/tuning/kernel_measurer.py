@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from autosched.backend import Lease
-from autosched.errors import StepFailed, TargetUnfit
+from autosched.errors import DeviceLost, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, TaskIndex, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
 from autosched_tvm.compile import targets, toolchain
+from autosched_tvm.device import gpu_faults
 from autosched_tvm.tuning.options import Options
 from autosched_tvm.worker_failures import gist, is_wrong_result
 
@@ -215,7 +216,12 @@ class KernelMeasurer:
             ) from error
         timeout_s += REMOTE_S if lease.board is not None else 0.0
         there = self.remote(lease, timeout_s)
-        return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
+        try:
+            return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
+        except Died as error:  # TVM aborts a process after an error of CUDA, whoever caused that
+            if lease.gpu and isinstance(told := gpu_faults.in_words(error), DeviceLost):
+                raise told from error
+            raise
 
     def _attributed(self, task: TaskInfo, lease: Lease, measure: Callable[[], Any]) -> Any:
         """Measures kernels. One that has an instruction unknown to the CPU is the target's fault, unless the kernel by

@@ -20,7 +20,7 @@ import msgspec
 
 from autosched import file_names, machine
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup, Session
-from autosched.errors import Hindered, ModelRejected, RequestError, StepFailed, TargetUnfit
+from autosched.errors import DeviceLost, Hindered, ModelRejected, RequestError, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
 from autosched.process import whole_file
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
@@ -30,6 +30,7 @@ from autosched_tvm import worker_messages
 from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
+from autosched_tvm.device import gpu_faults
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
 from autosched_tvm.granted_features import granted
@@ -341,7 +342,7 @@ class TvmSession(Session):
         if found.compile_notes is not None:
             self._notes = found.compile_notes
         inputs = input_samples.of(side_of(self._builds / "tuned").inputs, self._samples)[0]
-        with _told("evaluate", lease.timeout_s), self._benchmark(lease) as contest:
+        with _told("evaluate", lease.timeout_s, gpu=lease.gpu), self._benchmark(lease) as contest:
             evaluation = evaluate(
                 contest, self._builds, self._forms, inputs, found.verdict, unverified=self.options.unverified
             )
@@ -395,14 +396,14 @@ class TvmSession(Session):
 
         build, limit_s = self._builds / "tuned", lease.timeout_s
         inputs = input_samples.of(side_of(build).inputs, self._samples)
-        with _told("evaluate", limit_s), self._benchmark(lease) as contest:
+        with _told("evaluate", limit_s, gpu=lease.gpu), self._benchmark(lease) as contest:
             forms = self._best_form or self._forms
             evaluation = measured(contest, build, forms, inputs[0], also_slower=self._job.names_latency)
         if not evaluation.published:
             return evaluation
         arguments = (str(build), self._request(lease), inputs)
         try:
-            with _told("verify", limit_s, but="RequestError"):
+            with _told("verify", limit_s, but="RequestError", gpu=lease.gpu):
                 verdict: VerificationResult = self._workers.once(
                     lease, worker_messages.VERIFY_MODULE, *arguments, timeout_s=limit_s
                 )
@@ -561,15 +562,21 @@ class TvmSession(Session):
         return self._workers.once(lease, function, *arguments, timeout_s=timeout_s)
 
     def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
-        with _told(what, timeout_s):
+        with _told(what, timeout_s, gpu=lease.gpu):
             return self._workers.once(lease, function, *arguments, timeout_s=timeout_s)
 
 
 @contextmanager
-def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
-    """Raises errors of a worker as StepFailed, in words; exceptions of the kind `but` pass unchanged."""
+def _told(what: str, timeout_s: float, but: str = "", *, gpu: str = "") -> Iterator[None]:
+    """Raises errors of a worker as StepFailed, in words; exceptions of the kind `but` pass unchanged. On a GPU, raises
+    DeviceLost for those of CUDA."""
     try:
-        yield
+        try:
+            yield
+        except (Raised, Died) as error:
+            if gpu and isinstance(told := gpu_faults.of_network(error), DeviceLost):
+                raise told from error
+            raise
     except TimedOut as error:
         raise StepFailed(f"{what} took longer than {timeout_s:.0f} s and was ended") from error
     except Raised as error:

@@ -62,8 +62,10 @@ class FailedSteps:
             await asyncio.sleep(CORES_TAKEN_PAUSE_S)
             plan.lost(step.task)
             return
+        why = str(lost)
         try:
-            why = (await self._line.ask(GetBoard(step=step.id), BoardAccess)).trouble or str(lost)
+            if lease is None or not lease.gpu:
+                why = (await self._line.ask(GetBoard(step=step.id), BoardAccess)).trouble or why
         except RequestError as error:  # the step was revoked, or the daemon was restarted
             why, returns = str(error), -1
         if runner is not None and current is not None and self._line.returns == returns:
@@ -71,7 +73,7 @@ class FailedSteps:
             if lost.candidate is not None:
                 runner.blame(step.task, current, lost.candidate, step.units[0], why)
             if self._device_losses[step.task] >= DEVICE_LOSSES_MAX:
-                give_up(plan, step.task, step.stage, StepFailed(f"{lost}: {why}"))
+                give_up(plan, step.task, step.stage, StepFailed(why if why == str(lost) else f"{lost}: {why}"))
                 return
         plan.lost(step.task)
 

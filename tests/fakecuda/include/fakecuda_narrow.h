@@ -61,6 +61,8 @@ struct Narrow {
 template <class Format>
 struct alignas(4) NarrowPair {
   Narrow<Format> x, y;
+  NarrowPair() = default;
+  NarrowPair(Narrow<Format> first, Narrow<Format> second) : x(first), y(second) {}
   friend NarrowPair __hadd2(NarrowPair a, NarrowPair b) { return {a.x + b.x, a.y + b.y}; }
   friend NarrowPair __hmul2(NarrowPair a, NarrowPair b) { return {a.x * b.x, a.y * b.y}; }
   friend NarrowPair __hfma2(NarrowPair a, NarrowPair b, NarrowPair c) {

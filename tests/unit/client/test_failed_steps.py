@@ -111,3 +111,21 @@ def test_a_loss_by_a_restart_of_the_daemon_blames_nothing() -> None:
     asyncio.run(lose(FailedSteps(cast(DaemonSession, Line())), plan, 3 * DEVICE_LOSSES_MAX, runner, returns=-1))
     assert plan.failure is None
     assert not runner.blamed
+
+
+class NoBoards(Line):
+    """A daemon without boards."""
+
+    async def ask(self, *_: object) -> BoardAccess:
+        raise AssertionError("a GPU is no board")
+
+
+def test_a_gpu_that_is_lost_again_and_again_ends_the_task() -> None:
+    async def run() -> JobPlan:
+        failed, plan = FailedSteps(cast(DaemonSession, NoBoards())), importing()
+        await lose(failed, plan, DEVICE_LOSSES_MAX, Runner(), Lease("evaluate", ("gpu0",), (), 60.0, gpu="GPU-0"))
+        return plan
+
+    failure = asyncio.run(run()).failure
+    assert failure is not None
+    assert failure.message == "import failed: the session was lost"

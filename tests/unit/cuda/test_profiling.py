@@ -9,6 +9,7 @@ import pytest
 
 import fakecuda
 from autosched.errors import DeviceLost
+from autosched.process.forked_workers import Died, Raised, WorkerError
 from autosched_tvm.device import gpu_faults
 from unit.cuda.test_builds import LANE
 
@@ -151,3 +152,24 @@ def test_an_error_of_cuda_has_one_to_blame(text: str, kind: type[Exception]) -> 
 def test_other_errors_stay_as_they_are() -> None:
     error = ValueError("the shape is 3x3")
     assert gpu_faults.in_words(error) is error
+
+
+def test_the_line_with_the_name_of_an_error_is_told() -> None:
+    """TVM quotes the launch around it, of which the last line is a bracket."""
+    told = gpu_faults.in_words(RuntimeError("Check failed {\n CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: grid=(1,1,1)\n}"))
+    assert str(told) == "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: grid=(1,1,1)"
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (Raised("KernelFault", "cudaErrorIllegalAddress: an illegal memory access"), True),
+        (Raised("RuntimeError", "CUDA Runtime Error: cudaErrorLaunchFailure (719)"), True),
+        (Died("the process ended with SIGABRT: what(): CUDA Runtime Error: cudaErrorMisalignedAddress (716)"), True),
+        (Raised("GpuMemoryFull", "the GPU has too little memory: cudaErrorMemoryAllocation"), False),
+        (Died("the process ended with SIGSEGV"), False),
+        (Raised("WrongResult", "output 0 differs"), False),
+    ],
+)
+def test_a_network_whose_kernels_ran_alone_is_not_to_blame_for_an_error_of_cuda(error: WorkerError, lost: bool) -> None:
+    assert isinstance(gpu_faults.of_network(error), DeviceLost) is lost

@@ -9,10 +9,12 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
-from autosched_tvm.compile import kernel_sketches
+from autosched.errors import ModelRejected
+from autosched_tvm.compile import kernel_sketches, lowering
 from autosched_tvm.compile.rules import stage_inlining
 from autosched_tvm.compile.rules.kernel_ir import NoRule, nodes
-from autosched_tvm.tvm_types import BlockRV, Expr, PrimFunc, Schedule, Stmt, Target
+from autosched_tvm.compile.task_extraction import SCHEDULED
+from autosched_tvm.tvm_types import BlockRV, Expr, IRModule, PrimFunc, Schedule, Stmt, Target
 
 THREADS = 256
 """Threads of a block in the last rule."""
@@ -36,9 +38,19 @@ def scheduled(function: PrimFunc, target: Target) -> PrimFunc:
                 found = dlight.ApplyDefaultSchedule(*attempt)(tvm.IRModule({"main": joined}))["main"]
         except Exception:  # TVM's rules raise various exceptions for kernels that they do not expect
             continue
-        if is_spread(found) and _sums_are_sums(found):
+        if is_spread(found) and _sums_are_sums(found) and lowering.is_possible(found, target):
             return found
     return _each_result_by_a_thread(joined)
+
+
+def refuse_kernels_of_cpus(module: IRModule) -> None:
+    """Raises ModelRejected for a fused network with a kernel whose loops are fixed and use no threads of a GPU."""
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc) and (function.attrs or {}).get(SCHEDULED) and not _has_threads(function):
+            raise ModelRejected(
+                f"the network has a layer whose kernel ({str(variable.name_hint)[:60]}) is written for CPUs, such as a"
+                " recurrent one (LSTM, GRU). Tune it for a CPU: --target auto --device cpu"
+            )
 
 
 def plain(function: PrimFunc) -> PrimFunc:
@@ -73,6 +85,12 @@ def _combines(store: Expr) -> bool:
         return True
     terms = [getattr(store.value, name, None) for name in ("a", "b")]
     return any(isinstance(term, tvm.ir.TensorLoad) and term.source.same_as(store.buffer) for term in terms)
+
+
+def _has_threads(function: PrimFunc) -> bool:
+    """Returns whether some of a kernel runs in threads of a GPU."""
+    loops = nodes(function.body, tirx.For)
+    return _starts_threads(function.body) or any(loop.thread_binding is not None for loop in loops)
 
 
 def _starts_threads(statement: Stmt) -> bool:
