@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast hostile onnx-suite gpu-candidates gpu-builds arm-root service seeds fuzz fuzz-boards chaos machines programs dist docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-deploy bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast hostile onnx-suite gpu-candidates gpu-builds gpu-policies arm-root service seeds fuzz fuzz-boards chaos machines programs dist docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-deploy bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make programs   seven packages of others that use onnxruntime, with the runtime in its place (15 minutes, then one)'
 	@echo "make onnx-suite   ONNX's own tests of operators, and old opsets (15 minutes; ARGS='--cases REGEX --details': some of them)"
 	@echo 'make gpu-candidates   640 candidates for GPUs, on fake ones that find every race (half an hour; ARGS=--help)'
+	@echo "make gpu-policies   the policies in the thesis' setting, on four fake GPUs and simulated (five minutes)"
 	@echo "make gpu-builds   the time of builds for GPUs, without one (five minutes)"
 	@echo 'make docs    the pages of docs/ as a site'
 	@echo 'make dist    the files of a release, and a trial of them in an empty environment'
@@ -73,6 +74,9 @@ onnx-suite: $(VENV)/.development
 
 gpu-candidates: $(VENV)/.development
 	PYTHONPATH=tests $(BIN)/python -m fakecuda.candidates $(ARGS)
+
+gpu-policies: $(VENV)/.development
+	$(BIN)/python benchmarks/gpu_policies.py $(ARGS)
 
 gpu-builds: $(VENV)/.development
 	PYTHONPATH=tests $(BIN)/python -m fakecuda.build_times $(ARGS)

@@ -28,7 +28,7 @@ typedef int int32_t; typedef unsigned uint32_t; typedef long long int64_t; typed
 #define __volatile__ volatile
 """
 CONSTANTS = "#include <math_constants.h>\n"
-"""What TVM's source lacks where it has an infinity of float64, and includes where it has one of float32."""
+"""A header that TVM's source lacks where it has an infinity of float64, and includes where it has one of float32."""
 HEAD = re.compile(r"#ifdef __CUDACC_RTC__\n.*?\n#else\n.*?\n#endif\n", re.DOTALL)
 """Head of TVM's source, which includes headers: those before #else for NVRTC."""
 NVCC_S = 300.0

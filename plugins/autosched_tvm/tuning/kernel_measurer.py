@@ -218,7 +218,7 @@ class KernelMeasurer:
         there = self.remote(lease, timeout_s)
         try:
             return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
-        except Died as error:  # TVM aborts a process after an error of CUDA, whoever caused that
+        except Died as error:  # TVM aborts a process after an error of CUDA, even of the GPU
             if lease.gpu and isinstance(told := gpu_faults.in_words(error), DeviceLost):
                 raise told from error
             raise

@@ -111,7 +111,7 @@ class SketchSpace:
         return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
 
 
-def _rules_for(target: Target) -> Any:
+def _rules_for(target: Target) -> object:
     """Returns the rules that make the sketches for a target. For a GPU, TVM would choose those of tensor cores, which
     multiply numbers of 16 bits."""
     if str(target.kind.name) != CUDA:
