@@ -2,7 +2,8 @@
 
 ``python benchmarks/gpu_policies.py`` prints one JSON object: the speed-up of each policy over `sequential`, in
 simulated time and by a real daemon whose four GPUs are fake ones (tests/fakecuda). Stages of the mock backend sleep for
-the times that the thesis measured (table 5.2), shortened. `bound`: the speed-up that no schedule can exceed.
+the times that the thesis measured (table 5.2), shortened. `bound`: the speed-up that no schedule can exceed, as long as
+no two steps share a unit: under `synchronous` they do, which costs real work time, and nothing where stages sleep.
 """
 
 import argparse

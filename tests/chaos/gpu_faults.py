@@ -85,8 +85,9 @@ async def kills(folder: Path, count: int, rng: random.Random, rest_s: float) -> 
         await lab.end()
         lab.clean()
     broken += [f"two processes on a GPU: {line}" for line in machine.log() if line.startswith("overlap")]
-    daemons = set(map(str, lab.pids)) & opened(machine)
-    broken += [f"a daemon has opened a GPU: process {pid}" for pid in daemons]
+    parents = {line.split()[-1] for line in machine.log() if line.startswith("opened")}
+    others = {*map(str, lab.pids), *parents} & opened(machine)
+    broken += [f"a daemon or a fork server has opened a GPU: process {pid}" for pid in others]
     return {"kills": count, **{f"{kind}_faults": made[kind] for kind in KINDS}, "broken": broken}
 
 

@@ -81,8 +81,9 @@ def test_networks_are_tuned_on_two_gpus_at_once_and_correct_there(
         assert " ms" in machine.python("-m", "autosched", "evaluate", "out/net.so").stdout
     without = machine.python("-m", "autosched", "run", "out/net.so", CUDA_FAKE=str(tmp_path / "none"))
     assert "no GPU here runs code for compute capability 9.0" in without.stderr
-    opened = {line.split()[3] for line in machine.log() if line.startswith("opened")}
-    assert str(there.pid) not in opened, "the daemon opens no GPU"
+    lines = [line.split() for line in machine.log() if line.startswith("opened")]
+    opened, parents = {line[3].rstrip(",") for line in lines}, {line[-1] for line in lines}
+    assert not opened & {str(there.pid), *parents}, "neither the daemon nor a fork server opens a GPU"
     used = {line.split(" device ")[1][0] for line in machine.log() if line.startswith("launch")}
     assert used == {"0", "1"}
 

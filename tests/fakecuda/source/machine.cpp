@@ -61,7 +61,7 @@ Settings read_settings() {
   found.seed = order.rfind("random:", 0) == 0 ? std::stoul(order.substr(7)) : 1;
   found.clock_counts_work = variable("CUDA_FAKE_CLOCK", "") == "work";
   found.checks_races = variable("CUDA_FAKE_RACES", "") != "unchecked";
-  log("opened by process %d, %zu devices\n", getpid(), found.devices.size());
+  log("opened by process %d, %zu devices, parent %d\n", getpid(), found.devices.size(), getppid());
   return found;
 }
 
