@@ -5,9 +5,10 @@ ends after each of these exceptions (`ends_process`). Source: CUDA 13 Driver API
 """
 
 import re
+import signal
 
 from autosched.errors import DeviceLost
-from autosched.process.forked_workers import Raised, WorkerError
+from autosched.process.forked_workers import Died, Raised, TimedOut, WorkerError
 
 NAME = re.compile(r"\bcudaError\w+|\bCUDA_ERROR_\w+")
 CANDIDATE = frozenset({
@@ -39,8 +40,10 @@ class GpuLost(DeviceLost):
 
 
 def of_network(error: WorkerError) -> WorkerError | DeviceLost:
-    """Returns DeviceLost where a whole network met an error that CUDA has reported: its kernels ran alone before. The
-    error itself otherwise; for lack of memory as well, which another attempt would meet again."""
+    """Returns DeviceLost where a whole network met an error of CUDA, hung, or was killed: its kernels ran alone before.
+    The error itself otherwise; for lack of memory as well, which another attempt would meet again."""
+    if isinstance(error, TimedOut) or (isinstance(error, Died) and error.signal_number == signal.SIGKILL):
+        return GpuLost(f"the network did not end on the GPU: {error}")
     told = in_words(error)
     if (isinstance(error, Raised) and error.kind == GpuMemoryFull.__name__) or isinstance(told, GpuMemoryFull):
         return error

@@ -49,6 +49,9 @@ FORMS_BUDGET_S = 2.0
 """Time for the choice among the forms of a model in seconds."""
 FORMS_ROUNDS_MAX = 9
 ORDER_SEED = 0
+HANGS_S = 120.0
+"""Seconds after which a call on a GPU counts as hanging: a sample takes a fraction of one, and a driver may start for
+some."""
 ON_BOARD = "not compared with another engine: on a board ONNX Runtime alone is measured, which runs no such file"
 ON_GPU = "not compared with another engine: there is none here that runs on GPUs"
 
@@ -113,9 +116,13 @@ class EngineProcess:
             self._worker.freeze()
 
     def _call(self, function: str, *arguments: Any) -> Any:
+        timeout_s = max(0.0, self._left_s())
+        hangs = self._on_gpu and timeout_s > HANGS_S
         try:
-            return self._worker.call(function, *arguments, timeout_s=max(0.0, self._left_s()))
+            return self._worker.call(function, *arguments, timeout_s=HANGS_S if hangs else timeout_s)
         except WorkerError as error:
+            if isinstance(error, TimedOut) and not hangs:
+                raise
             if self._on_gpu and isinstance(told := gpu_faults.of_network(error), DeviceLost):
                 raise told from error
             raise

@@ -3,14 +3,17 @@ worker."""
 
 import json
 import shutil
+import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import fakecuda
 from autosched.errors import DeviceLost
-from autosched.process.forked_workers import Died, Raised, WorkerError
+from autosched.process.forked_workers import Died, Raised, TimedOut, Worker, WorkerError
 from autosched_tvm.device import gpu_faults
+from autosched_tvm.evaluation.engine_benchmark import HANGS_S, EngineProcess
 from unit.cuda.test_builds import LANE
 
 pytest.importorskip("tvm")
@@ -167,9 +170,38 @@ def test_the_line_with_the_name_of_an_error_is_told() -> None:
         (Raised("RuntimeError", "CUDA Runtime Error: cudaErrorLaunchFailure (719)"), True),
         (Died("the process ended with SIGABRT: what(): CUDA Runtime Error: cudaErrorMisalignedAddress (716)"), True),
         (Raised("GpuMemoryFull", "the GPU has too little memory: cudaErrorMemoryAllocation"), False),
-        (Died("the process ended with SIGSEGV"), False),
+        (Died("the process ended with SIGKILL", signal.SIGKILL), True),
+        (TimedOut("no answer within 120 s"), True),
+        (Died("the process ended with SIGSEGV", signal.SIGSEGV), False),
         (Raised("WrongResult", "output 0 differs"), False),
     ],
 )
 def test_a_network_whose_kernels_ran_alone_is_not_to_blame_for_an_error_of_cuda(error: WorkerError, lost: bool) -> None:
     assert isinstance(gpu_faults.of_network(error), DeviceLost) is lost
+
+
+class Hanging:
+    """A process of an engine that answers nothing."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+
+    def call(self, _function: str, *_: object, timeout_s: float) -> None:
+        self.waited_s = timeout_s
+        raise TimedOut("no answer")
+
+    def thaw(self) -> None:
+        pass
+
+    freeze = thaw
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "left_s", "kind"), [(True, 1_800.0, DeviceLost), (True, 30.0, TimedOut), (False, 1_800.0, TimedOut)]
+)
+def test_a_network_that_hangs_on_a_gpu_costs_two_minutes(on_gpu: bool, left_s: float, kind: type[Exception]) -> None:
+    worker = Hanging()
+    engine = EngineProcess("tuned", cast(Worker, worker), lambda: left_s, on_gpu=on_gpu)
+    with pytest.raises(kind):
+        engine.sample(1)
+    assert worker.waited_s == (HANGS_S if on_gpu and left_s > HANGS_S else left_s)
