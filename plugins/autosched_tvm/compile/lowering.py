@@ -17,9 +17,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
-from autosched_tvm.compile import nan_operands
+from autosched_tvm.compile import nan_operands, targets
 from autosched_tvm.compile.integers import table_registers, tile_instructions
-from autosched_tvm.compile.targets import CUDA
 from autosched_tvm.compile.vector_math import call_replacement
 from autosched_tvm.tvm_types import IRModule, PrimFunc, Stmt, Target
 
@@ -88,7 +87,7 @@ def _without(passes: Sequence[str], context: Any) -> Any:
 
 def _is_for_gpu(function: PrimFunc) -> bool:
     target = (function.attrs or {}).get("target")
-    return target is not None and str(target.kind.name) == CUDA
+    return target is not None and targets.is_gpu(target)
 
 
 def _completed(function: PrimFunc, steps: Sequence[Step], small: Step) -> PrimFunc:

@@ -178,7 +178,7 @@ def write_build(
     roundings: dict[str, int] = {}
     weights: list[Array] = []
     with tvm_target, database or ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        rules_for = tvm_target if who.build == TUNED or rules.is_gpu(tvm_target) else None
+        rules_for = tvm_target if who.build == TUNED or targets.is_gpu(tvm_target) else None
         scheduled = _pipeline(rules_for, schedules, roundings if who.build == UNSCHEDULED else None)
         pipeline = tvm.transform.Sequential([scheduled, outside_weights.taken_into(weights)])
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())

@@ -123,7 +123,7 @@ def fused(module: Any, target: Any) -> Any:
         passes.FuseOps(),
         passes.FuseTIR(),
     )
-    on_gpu = str(target.kind.name) == targets.CUDA
+    on_gpu = targets.is_gpu(target)
     with target:
         if on_gpu:
             module = gpu_scans.as_reductions(module)

@@ -169,6 +169,11 @@ def _named_arch(wanted: Mapping[str, Any]) -> int:
     return arch
 
 
+def is_gpu(target: Target) -> bool:
+    """Returns whether kernels for a target run on a GPU."""
+    return str(target.kind.name) == CUDA
+
+
 def arch_of(target: str) -> str:
     """Returns the architecture of a resolved target for GPUs ("sm_90"); empty for others."""
     told = json.loads(target)

@@ -11,8 +11,7 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import meta_schedule as ms
 
-from autosched_tvm.compile import intrinsics, kernel_sketches
-from autosched_tvm.compile.targets import CUDA
+from autosched_tvm.compile import intrinsics, kernel_sketches, targets
 from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch
@@ -63,7 +62,7 @@ class SketchSpace:
         # MetaSchedule's rules know no dot instruction
         rules = list(self._generator.generate_design_space()) if tiled is None else []
         found = tiled
-        if tiled is None and str(site.target.kind.name) != CUDA:
+        if tiled is None and not targets.is_gpu(site.target):
             found = blocked_sketch(site.workload, site.seed)
         own = [] if found is None else [found]
         self.designs = rules + own * max(1, len(rules))
@@ -114,9 +113,10 @@ class SketchSpace:
 def _rules_for(target: Target) -> object:
     """Returns the rules that make the sketches for a target. For a GPU, TVM would choose those of tensor cores, which
     multiply numbers of 16 bits."""
-    if str(target.kind.name) != CUDA:
+    if not targets.is_gpu(target):
         return "post-order-apply"
-    return ms.space_generator.PostOrderApply(sch_rules=CUDA, postprocs=CUDA, mutator_probs=CUDA)
+    kind = targets.CUDA
+    return ms.space_generator.PostOrderApply(sch_rules=kind, postprocs=kind, mutator_probs=kind)
 
 
 def _computations(workload: IRModule) -> int:

@@ -7,7 +7,7 @@ import tvm
 from tvm import relax, sym, tirx
 
 from autosched.errors import ModelRejected
-from autosched_tvm.compile import kernel_sketches, relax_calls
+from autosched_tvm.compile import kernel_sketches, relax_calls, targets
 from autosched_tvm.compile.movable_rounding import movable
 from autosched_tvm.compile.rules import gpu, index_set_splitting, inlining, stage_inlining
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
@@ -23,11 +23,6 @@ NO_RULE = "autosched.no_rule"
 """Attribute of a function whose schedule by rule is wrong."""
 
 log = logging.getLogger(__name__)
-
-
-def is_gpu(target: Target) -> bool:
-    """Returns whether kernels for a target run on a GPU."""
-    return str(target.kind.name) == "cuda"
 
 
 def with_rules(target: Target) -> Pass:
@@ -65,7 +60,7 @@ def by_rule(function: PrimFunc, target: Target) -> PrimFunc:
 
     For a GPU, raises ModelRejected where none fits.
     """
-    if is_gpu(target):
+    if targets.is_gpu(target):
         return _on_gpu(function, target)
     if NO_RULE in (function.attrs or {}):
         return stage_inlining.joined(function)
