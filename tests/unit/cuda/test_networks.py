@@ -15,7 +15,7 @@ pytest.importorskip("onnx")
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from nets import quantised, small_net, transformer
+from nets import small_net, transformer
 
 pytestmark = [
     pytest.mark.tvm,
@@ -90,11 +90,6 @@ def a_small_network() -> Any:
 @case
 def a_transformer() -> Any:
     return transformer(), {"x": floats(1, 12, 32)}
-
-
-@case
-def a_network_in_qdq_form() -> Any:
-    return quantised(), {"x": floats(1, 3, 12, 12)}
 
 
 @case
@@ -187,9 +182,12 @@ def test_a_network_on_a_gpu_has_the_outputs_of_onnx(folder: Path, name: str, bui
     expected = onnxruntime.InferenceSession(network.SerializeToString()).run(None, inputs)
     with np.load(folder / f"{number}-{build}.out.npz") as found:
         outputs = [found[key] for key in found.files]
-    tolerance = 2e-3 if expected[0].dtype == np.float16 else 1e-5
     for got, want in zip(outputs, expected, strict=True):
         assert got.shape == want.shape
+        if want.dtype == np.uint8:  # a tie may be rounded to either side
+            np.testing.assert_allclose(got.astype("int16"), want.astype("int16"), atol=1)
+            continue
+        tolerance = 2e-3 if want.dtype == np.float16 else 1e-5
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * (np.abs(want).max() + 1e-9))
 
 
