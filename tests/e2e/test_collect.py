@@ -74,7 +74,7 @@ def test_networks_that_cannot_be_collected_are_reported(cli: Callable[..., Said]
         (("none.onnx",), "neither a file nor a model of the zoo"),
         (("--mutate", "batch=2"), "name them"),
         (("--idle", "--budget", "1h"), "choose one of them"),
-        (("--target", "cuda"), "cannot be tuned here"),
+        (("--target", "cuda"), "names no architecture"),
         (("--backend", "gcc"), "does not work on TVM"),
         ((), "no tasks are collected|there is no record store"),
     ):
