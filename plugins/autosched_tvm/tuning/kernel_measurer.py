@@ -85,12 +85,12 @@ class KernelMeasurer:
         if path.exists():
             return path
         part = path.with_suffix(f".{threading.get_ident()}.part")  # a killed linker leaves a broken file
-        target, timeout_s = self._reference_target, 4 * self.options.build_timeout_s
+        target, timeout_s = self._reference_target, self.options.build_timeout_s
         try:
             if by_rule:
                 self._call_build(worker_messages.BUILD_BY_RULE, task, part, (target,), lease, timeout_s)
             else:
-                self._call_build(worker_messages.BUILD, task, part, (target, b""), lease, timeout_s)
+                self._call_build(worker_messages.BUILD, task, part, (target, b""), lease, 4 * timeout_s)
         except Killed:
             raise
         except WorkerError as error:
